@@ -175,7 +175,7 @@ def _show_plan(plan: Mapping[str, Any]) -> None:
     """Print the plan, a section for each subject."""
     from rloop_core.results.tables import duration, size
 
-    out, device, hours = console(), plan["device"], plan["hours"]
+    out, device, hours, passes = console(), plan["device"], plan["hours"], plan["passes"]
     sharding = f", {plan['sharding']['name']}" if device["count"] > 1 else ""
     where = f"{device['count']} x {device['name']}, {device['memory_gib']:,.0f} GiB{sharding}"
     out.print(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} on {where}", style="bold")
@@ -184,7 +184,8 @@ def _show_plan(plan: Mapping[str, Any]) -> None:
         "counts": {"parameters": plan["policy"]["parameters"], **plan["counts"]},
         "tokens": plan["tokens"],
         "storage": {name: size(value) for name, value in plan["storage_bytes"].items()},
-        f"memory of each device, in passes of {_plain(plan['micro_batch_tokens'])} tokens": {
+        f"memory of each device, in passes of {_plain(passes['tokens'])} tokens, gradient checkpointing "
+        f"{'on' if passes['checkpointing'] else 'off'}": {
             stage["stage"]: f"{stage['needed_gib']:,.1f} of {stage['available_gib']:,.0f} GiB: "
             f"{'fits' if stage['fits'] else 'DOES NOT FIT'}  ({_plain(stage['parts_gib'])})"
             for stage in plan["memory"]

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from rloop_core.config import Config, ProblemSource, check_context
-from rloop_core.plan.memory import GIB, USABLE, StageMemory, micro_batch_tokens, placed, sharding_of, stage_memories
+from rloop_core.plan.memory import GIB, USABLE, StageMemory, placed, sharding_of, stage_memories, with_passes
 from rloop_core.plan.models import ModelShape, element_bytes, find_shape
 from rloop_core.problems.registry import GENERATED, PROCEDURAL_PREFIX, hub_source
 from rloop_core.rollout.available import uses_vllm
@@ -65,9 +65,12 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
     shape, device, counts = find_shape(config.policy), DEVICES.get(gpu), counts_of(config)
     check_context(config, shape.context if shape else None, config.policy.path)
     total = device.memory_gib * GIB if device else float(psutil.virtual_memory().total)
-    # On a CPU training takes the default, not as many tokens as fit.
-    trained = config if device else placed(config, micro_batch_tokens=config.placement.pass_tokens)
-    memory = stage_memories(trained, shape, USABLE * total, gpus) if shape else []
+    if device is None:  # on a CPU training takes the default, not as many tokens as fit
+        checkpointing = bool(config.placement.gradient_checkpointing)
+        config = placed(config, micro_batch_tokens=config.placement.pass_tokens, gradient_checkpointing=checkpointing)
+    elif shape:
+        config = with_passes(config, shape, USABLE * total, gpus)
+    memory = stage_memories(config, shape, USABLE * total, gpus) if shape else []
     hours: dict[str, list[float]] = {}
     if shape and device:
         ends = [stage_hours(config, counts, shape, device, gpus, share) for share in (MEAN_SHARE, 1.0)]
@@ -85,7 +88,9 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
         "counts": counts,
         "tokens": _tokens(config, counts),
         "storage_bytes": {name: round(value) for name, value in _storage(config, counts, shape).items()},
-        "micro_batch_tokens": micro_batch_tokens(trained, shape, USABLE * total, gpus) if shape else None,
+        "passes": {
+            "tokens": config.placement.micro_batch_tokens, "checkpointing": config.placement.gradient_checkpointing
+        },
         "memory": [_in_gib(stage) for stage in memory],
         "hours": {"per_iteration": hours, "total": totals if hours else None},
         "does_not_fit": [f"{stage.stage}: {stage.fix}" for stage in memory if not stage.fits],
@@ -205,7 +210,7 @@ def stage_hours(
 
     # FLOP a parameter and token: 2 forward, 4 backward, of which adapters skip the gradients of frozen weights.
     learning = 4 if config.lora.enabled else 6
-    update = learning + 2 * (explore.updates_per_step > 1) + 2 * config.placement.gradient_checkpointing
+    update = learning + 2 * (explore.updates_per_step > 1) + 2 * bool(config.placement.gradient_checkpointing)
     experts, snapshots = counts["expert_trajectories_at_most"] or 0, counts["snapshot_rollouts_per_iteration"] or 0
     step = sampling("explore", explore.rollouts_per_step, explore.max_completion_tokens)
     seconds = {

@@ -139,24 +139,38 @@ def training_states(config: Config, shape: ModelShape, way: Sharding, devices: i
     return {"weights, gradients, AdamW": states, **parts}
 
 
-def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devices: int) -> int:
-    """Return the tokens of one forward-backward pass: the config's, or as many as fit beside the training states."""
-    states = training_states(config, shape, sharding_of(config), devices)
-    room = available - sum(states.values()) - _pass(config, shape, HEAD_TOKENS)["head"]
-    fitting = int(room / _pass(config, shape, 1)["activations"])
-    return max(_longest(config), config.placement.micro_batch_tokens or min(fitting, MOST_PASS_TOKENS))
+def with_passes(config: Config, shape: ModelShape, available: float, devices: int) -> Config:
+    """Return the config with gradient checkpointing and the tokens of a pass chosen where it leaves them open.
+
+    `available` is in bytes. Checkpointing computes 8 FLOP a parameter and token, not 6, so it is chosen only where the
+    pass that the config asks for, or one of a single sequence, does not fit without. Passes are as long as fit.
+    """
+    rows = max(config.explore.mini_batch_rollouts, config.rft.batch_trajectories) // devices
+    least = min(max(_longest(config), config.placement.micro_batch_tokens or 0), max(1, rows) * _longest(config))
+    way = sharding_of(config)
+    room = available - sum(training_states(config, shape, way, devices).values())
+
+    def fitting(config: Config) -> int:
+        head = _pass(config, shape, way, HEAD_TOKENS)["head"]
+        return int((room - head) / _pass(config, shape, way, 1)["activations"])
+
+    if config.placement.gradient_checkpointing is None:
+        without = placed(config, gradient_checkpointing=False)
+        config = placed(config, gradient_checkpointing=fitting(without) < least)
+    tokens = config.placement.micro_batch_tokens or min(fitting(config), MOST_PASS_TOKENS)
+    return placed(config, micro_batch_tokens=max(_longest(config), tokens))
 
 
 def stage_memories(config: Config, shape: ModelShape, available: float, devices: int) -> list[StageMemory]:
     """Return the peaks of explore (the larger of a pass and of sampling), rft and evaluate; `available` is in bytes."""
-    way = sharding_of(config)
+    config, way = with_passes(config, shape, available, devices), sharding_of(config)
     states = training_states(config, shape, way, devices)
     held = sum(states.values())
-    tokens = micro_batch_tokens(config, shape, available, devices)
 
     def update(rows: int) -> dict[str, float]:
         """Return the memory of the largest pass of an update of so many rows on all devices."""
-        return _pass(config, shape, min(tokens, max(1, rows // devices) * _longest(config)))
+        longest = max(1, rows // devices) * _longest(config)
+        return _pass(config, shape, way, min(config.placement.pass_tokens, longest))
 
     sampling = _sampling(config, shape, way, held, available, devices)
     explore = max(update(config.explore.mini_batch_rollouts), sampling, key=lambda parts: sum(parts.values()))
@@ -177,17 +191,20 @@ def _longest(config: Config) -> int:
     return config.prompt.max_tokens + config.explore.max_completion_tokens
 
 
-def _pass(config: Config, shape: ModelShape, tokens: int) -> dict[str, float]:
+def _pass(config: Config, shape: ModelShape, way: Sharding, tokens: int) -> dict[str, float]:
     """Return the activations of one forward-backward pass and the head's scores, in bytes.
 
-    A layer keeps about 10 h + 4 m values per token (norms, q, k, v, attention, residuals; the gated MLP); adapters
-    add few. With gradient checkpointing each layer keeps its input, and one layer at a time all values.
+    A layer of a gated decoder keeps 4 m values a token of its MLP, 2 k of keys and values, and of norms, queries,
+    attention and residuals 20 to 32 bytes for each of the h hidden values: norms compute in float32, and so do
+    residuals whose weights are float32. With gradient checkpointing each layer keeps its input, and one at a time all.
     """
-    element = element_bytes(config)
-    layer = (10 * shape.hidden + 4 * shape.intermediate) * element
+    element, adapters = element_bytes(config), config.lora.enabled
+    wide = not (adapters or way.deepspeed)  # float32 weights, and with them residuals
+    hidden = 24 if adapters else 32 if element == 4 else 30 if wide else 20
+    layer = hidden * shape.hidden + element * (4 * shape.intermediate + 2 * shape.kv_heads * shape.head_dim)
     kept = shape.layers * layer
     if config.placement.gradient_checkpointing:
-        kept = shape.layers * shape.hidden * element + layer
+        kept = shape.layers * shape.hidden * (4 if wide else element) + layer
     scores = min(tokens, HEAD_TOKENS) * min(shape.vocab, HEAD_COLUMNS) * element
     scores += 0 if config.lora.enabled else 4 * shape.vocab * shape.hidden  # the weights' gradient in float32
     return {"activations": float(tokens * kept), "head": float(scores)}

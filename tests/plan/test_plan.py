@@ -6,12 +6,22 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rloop_core.config import make_config
 from rloop_core.errors import ConfigError
 from rloop_core.plan.estimate import DEVICES, count_problems, decoding_seconds, make_plan
-from rloop_core.plan.memory import GIB, Sharding, micro_batch_tokens, placed, trained_parameters, training_states
-from rloop_core.plan.models import KNOWN, find_shape
+from rloop_core.plan.memory import (
+    GIB,
+    Sharding,
+    placed,
+    stage_memories,
+    trained_parameters,
+    training_states,
+    with_passes,
+)
+from rloop_core.plan.models import KNOWN, ModelShape, find_shape
 from tests.conftest import ROOT
 
 PAPER = {
@@ -104,25 +114,113 @@ def test_adapters_and_states_by_hand():
     assert beside["theta_i, for explore.kl"] == 4 * shape.parameters
 
 
+def tokens_of(config, shape, available, devices=1):
+    return with_passes(config, shape, available, devices).placement.micro_batch_tokens
+
+
 def test_passes_fill_what_the_states_leave():
-    small = config(policy=HALF)
+    small = placed(config(policy=HALF), gradient_checkpointing=False)
     shape = find_shape(small.policy)
 
     def tokens(gib, **placement):
-        return micro_batch_tokens(placed(small, **placement), shape, gib * GIB, 1)
+        return tokens_of(placed(small, **placement), shape, gib * GIB)
 
     longest = small.prompt.max_tokens + small.explore.max_completion_tokens
     states, head = 18 * shape.parameters, 2 * 4096 * 32_768 + 4 * 151_936 * 896
-    assert tokens(40) == int((40 * GIB - states - head) / (24 * 2 * (10 * 896 + 4 * 4864)))
+    assert tokens(40) == int((40 * GIB - states - head) / (24 * (30 * 896 + 2 * (4 * 4864 + 2 * 2 * 64))))
     assert tokens(40) < tokens(50) < tokens(50, gradient_checkpointing=True) == 65_536
     assert tokens(5) == tokens(40, micro_batch_tokens=1) == longest, "at least one sequence"
     assert tokens(5, micro_batch_tokens=20_000) == 20_000
 
 
+@pytest.mark.parametrize(
+    ("file", "precision", "lora"),
+    [("zero2", "bfloat16", {}), ("ddp", "bfloat16", {}), ("ddp", "float32", {}), ("ddp", "bfloat16", {"rank": 4})],
+)
+def test_activations_are_what_autograd_keeps(file, precision, lora):
+    """DeepSpeed's module holds bfloat16 weights; torch's autocast keeps float32 ones, except those under adapters."""
+    torch, transformers, peft = (pytest.importorskip(name) for name in ("torch", "transformers", "peft"))
+    sizes = {"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2}
+    made = transformers.Qwen2Config(**sizes, intermediate_size=768, vocab_size=64)
+    model, half = transformers.AutoModelForCausalLM.from_config(made), precision == "bfloat16"
+    model = model.bfloat16() if half and (lora or file == "zero2") else model
+    if lora:
+        adapters = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = peft.get_peft_model(model, adapters).base_model.model
+    kept = {}
+
+    def keep(tensor):
+        if 2048 in tensor.shape:  # a weight, or its copy in bfloat16, has other sizes
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=half and file != "zero2")
+    with autocast, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.model(torch.zeros((1, 2048), dtype=torch.long))
+    found = sum(storage.nbytes() for storage in kept.values())
+    shape = ModelShape(model.num_parameters(), 256, 8, 4, 2, 64, 768, 64, None)
+    ours = config(
+        policy={**HALF, "dtype": precision},
+        lora=lora,
+        prompt={"max_tokens": 1024},
+        explore={"max_completion_tokens": 1024},
+        placement={"accelerate_config": str(ROOT / f"infra/accelerate/{file}.yaml"), "micro_batch_tokens": 2048},
+    )
+    (rft,) = (stage for stage in stage_memories(ours, shape, 1e12, 1) if stage.stage == "rft")
+    assert rft.parts["activations"] == pytest.approx(found, rel=0.04)
+
+
+PLACED = {
+    "path": st.sampled_from([*KNOWN]),
+    "precision": st.sampled_from(["bfloat16", "float32"]),
+    "lora": st.sampled_from([{}, {"rank": 32}]),
+    "engine": st.sampled_from(["vllm", "transformers"]),
+    "file": st.sampled_from([None, *(str(path) for path in sorted((ROOT / "infra/accelerate").glob("*.yaml")))]),
+    "devices": st.sampled_from([1, 2, 8, 64]),
+    "gpu": st.sampled_from([*DEVICES]),
+    "longest": st.sampled_from([256, 2048]),
+}
+
+
+def random_config(path, precision, lora, engine, file, devices, gpu, longest):
+    return config(
+        policy={"path": path, "dtype": precision},
+        lora=lora,
+        explore={"engine": engine, "max_completion_tokens": longest},
+        placement={"processes": devices, "accelerate_config": file},
+        evaluate={"sets": []},
+    )
+
+
+@settings(max_examples=60)
+@given(**PLACED)
+def test_no_slower_passes_are_chosen_where_faster_ones_fit(**drawn):
+    left_open = random_config(**drawn)
+    shape, available = find_shape(left_open.policy), 0.95 * DEVICES[drawn["gpu"]].memory_gib * GIB
+
+    def passes_fit(tried):
+        return all(stage.fits for stage in stage_memories(tried, shape, available, drawn["devices"]) if passing(stage))
+
+    def passing(stage):
+        return "activations" in stage.parts
+
+    def hours(tried):
+        return make_plan(tried, drawn["gpu"])["hours"]["per_iteration"]["explore: updates"][0]
+
+    ways = {way: placed(left_open, gradient_checkpointing=way) for way in (False, True)}
+    chosen = with_passes(left_open, shape, available, drawn["devices"]).placement.gradient_checkpointing
+    assert hours(ways[False]) < hours(ways[True])
+    assert (
+        hours(left_open) == hours(ways[chosen]) == min(hours(ways[way]) for way in ways if passes_fit(ways[way]) or way)
+    )
+    for way, given_way in ways.items():
+        assert with_passes(given_way, shape, available, drawn["devices"]).placement.gradient_checkpointing is way
+
+
 def test_what_does_not_fit_names_what_to_lower():
     lines = make_plan(config(), "h100", 8)["does_not_fit"]
     assert all("share the training states" in line and "lora.rank" in line for line in lines[:2]), "DDP"
-    large = config(placement={**ZERO2, "micro_batch_tokens": 65_536})
+    large = config(placement={**ZERO2, "micro_batch_tokens": 65_536, "gradient_checkpointing": False})
     (line,) = [line for line in make_plan(large, "h200")["does_not_fit"] if line.startswith("rft")]
     assert line.startswith("rft: lower placement.micro_batch_tokens or placement.generation_batch")
     assert memory(make_plan(placed(large, micro_batch_tokens=None), "h200"), "rft")["fits"]
