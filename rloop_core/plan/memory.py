@@ -21,6 +21,10 @@ HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
 """Tokens and words of one tile of the head's scores; TRL's fused head never computes those of a whole batch."""
 MOST_PASS_TOKENS = 65_536
 """Most tokens of a pass where the config leaves the number open: longer ones gain nothing."""
+RESERVE = 2 * GIB
+"""Bytes left free beside what a pass is counted with: gradients of activations, DeepSpeed's bucket of 5e8 gradients."""
+SLEEPING_VLLM = 4 * GIB
+"""Most bytes that a colocated vLLM keeps while it sleeps (CUDA graphs, NCCL's buffers): 2 to 4 GiB."""
 _SHARE = (
     "share the training states among devices or keep them in host memory (placement.processes, and one of "
     "infra/accelerate/*.yaml as placement.accelerate_config), or train adapters (lora.rank)"
@@ -148,7 +152,7 @@ def with_passes(config: Config, shape: ModelShape, available: float, devices: in
     rows = max(config.explore.mini_batch_rollouts, config.rft.batch_trajectories) // devices
     least = min(max(_longest(config), config.placement.micro_batch_tokens or 0), max(1, rows) * _longest(config))
     way = sharding_of(config)
-    room = available - sum(training_states(config, shape, way, devices).values())
+    room = available - sum(training_states(config, shape, way, devices).values()) - _reserve(config)
 
     def fitting(config: Config) -> int:
         head = _pass(config, shape, way, HEAD_TOKENS)["head"]
@@ -167,14 +171,15 @@ def stage_memories(config: Config, shape: ModelShape, available: float, devices:
     states = training_states(config, shape, way, devices)
     held = sum(states.values())
 
-    def update(rows: int) -> dict[str, float]:
+    def update(rows: int, reserve: int) -> dict[str, float]:
         """Return the memory of the largest pass of an update of so many rows on all devices."""
         longest = max(1, rows // devices) * _longest(config)
-        return _pass(config, shape, way, min(config.placement.pass_tokens, longest))
+        return {**_pass(config, shape, way, min(config.placement.pass_tokens, longest)), "reserve": float(reserve)}
 
     sampling = _sampling(config, shape, way, held, available, devices)
-    explore = max(update(config.explore.mini_batch_rollouts), sampling, key=lambda parts: sum(parts.values()))
-    peaks = {"explore": states | explore, "rft": states | update(config.rft.batch_trajectories)}
+    updates = update(config.explore.mini_batch_rollouts, _reserve(config))
+    explore = max(updates, sampling, key=lambda parts: sum(parts.values()))
+    peaks = {"explore": states | explore, "rft": states | update(config.rft.batch_trajectories, RESERVE)}
     stages = [StageMemory(stage, parts, held, available) for stage, parts in peaks.items()]
     if config.evaluate.sets:
         stages.append(StageMemory("evaluate", _evaluation(config, shape, available), 0.0, available))
@@ -184,6 +189,12 @@ def stage_memories(config: Config, shape: ModelShape, available: float, devices:
 def placed(config: Config, **fields: Any) -> Config:
     """Return the config with other placement fields."""
     return config.model_copy(update={"placement": config.placement.model_copy(update=fields)})
+
+
+def _reserve(config: Config) -> int:
+    """Return the bytes that exploration's passes leave free."""
+    colocated = uses_vllm(config, "explore") and not asks_server(config)
+    return RESERVE + SLEEPING_VLLM * colocated
 
 
 def _longest(config: Config) -> int:
