@@ -143,6 +143,17 @@ def training_states(config: Config, shape: ModelShape, way: Sharding, devices: i
     return {"weights, gradients, AdamW": states, **parts}
 
 
+def checkpoint_bytes(config: Config, shape: ModelShape) -> int:
+    """Return the bytes of one checkpoint of exploration: 12 a trained parameter by torch, up to 16 by DeepSpeed.
+
+    These are AdamW's two moments and float32 weights. DeepSpeed adds its module's weights, below stage 3, and those
+    that transformers saves beside them, both in the policy's precision.
+    """
+    way = sharding_of(config)
+    copies = element_bytes(config) * (2 if way.stage < 3 else 1) if way.deepspeed else 0
+    return trained_parameters(config, shape) * (12 + copies)
+
+
 def with_passes(config: Config, shape: ModelShape, available: float, devices: int) -> Config:
     """Return the config with gradient checkpointing and the tokens of a pass chosen where it leaves them open.
 

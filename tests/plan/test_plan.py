@@ -4,6 +4,7 @@ import json
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from rloop_core.config import make_config
 from rloop_core.errors import ConfigError
-from rloop_core.plan.estimate import DEVICES, count_problems, decoding_seconds, make_plan
+from rloop_core.plan.estimate import count_problems, make_plan
+from rloop_core.plan.hours import DEVICES, LOW, Speed
 from rloop_core.plan.memory import (
     GIB,
     Sharding,
@@ -22,7 +24,8 @@ from rloop_core.plan.memory import (
     with_passes,
 )
 from rloop_core.plan.models import KNOWN, ModelShape, find_shape
-from tests.conftest import ROOT
+from rloop_core.training.explore import explore
+from tests.conftest import ROOT, encoded, small_config
 
 PAPER = {
     "name": "paper",
@@ -65,20 +68,22 @@ def test_counts_and_tokens_of_the_paper_by_hand():
     assert counts["expert_trajectories_at_most"] == 17_398 * 8
     assert counts["evaluation_samples_per_policy"] == {"aime24": 960, "math500": 16_000}
     assert counts["policies_evaluated"] == 4
-    assert plan["tokens"]["explored_at_most"] == 4_915_200 * 2048
-    assert plan["tokens"]["evaluated_at_most"] == 16_960 * 4 * 2048
+    assert plan["tokens"]["explored"] == pytest.approx([4_915_200 * 1024 * 2, 4_915_200 * 2048 * 3])
+    assert plan["tokens"]["evaluated"] == [16_960 * 4 * 1024, 16_960 * 4 * 2048]
+    once = make_plan(config(explore={"dynamic_sampling": {"enabled": False}}), "h100", 8)
+    assert once["tokens"]["explored"] == [4_915_200 * 1024, 4_915_200 * 2048]
 
 
 def test_sets_with_sampling_of_their_own_by_hand():
     sets = [{"source": "aime24", "samples": 64, "max_completion_tokens": 1024}, {"source": "math500"}]
     plan = make_plan(config(evaluate={"sets": sets}), "h100", 8)
     assert plan["counts"]["evaluation_samples_per_policy"] == {"aime24": 30 * 64, "math500": 500 * 32}
-    assert plan["tokens"]["evaluated_at_most"] == 4 * (30 * 64 * 1024 + 500 * 32 * 2048)
-    assert plan["tokens"]["evaluated"] == plan["tokens"]["evaluated_at_most"] / 2
+    most = 4 * (30 * 64 * 1024 + 500 * 32 * 2048)
+    assert plan["tokens"]["evaluated"] == [most / 2, most]
     by_step = {"sets": sets, "snapshots": True}
     snapshots = make_plan(config(evaluate=by_step, explore={"steps": 200, "snapshot_every": 50}), "h100", 8)
     assert snapshots["counts"]["policies_evaluated"] == 1 + 3 * (1 + 4)
-    assert snapshots["tokens"]["evaluated"] == plan["tokens"]["evaluated"] * 16 / 4
+    assert snapshots["tokens"]["evaluated"] == [most / 2 * 16 / 4, most * 16 / 4]
     longer = [{**sets[0], "max_completion_tokens": 2049}, sets[1]]
     with pytest.raises(ConfigError, match="exceed the model's context of 4096"):
         config(evaluate={"sets": longer}, prompt={"max_tokens": 2048})
@@ -88,8 +93,8 @@ def test_storage_and_memory_of_the_paper_by_hand():
     plan = make_plan(config(placement=ZERO2), "h100")
     parameters = 7_615_616_512
     assert plan["device"]["count"] == 8
-    assert plan["storage_bytes"]["policies"] == 3 * 2 * parameters * 2
-    assert plan["storage_bytes"]["trajectories"] == round(4_915_200 * 1024 * 3.5 * 2)
+    assert plan["storage_bytes"]["policies"] == [3 * 2 * parameters * 2] * 2
+    assert plan["storage_bytes"]["trajectories"][0] == 2 * 4_915_200 * 1024 * 3.5 * 2
     # ZeRO-2 on 8: weights in bfloat16 whole; gradients (float32), and AdamW's weights and moments, an eighth of each.
     assert plan["sharding"] == {"name": "ZeRO-2", "file": ZERO2["accelerate_config"]}
     parts = memory(plan, "explore")["parts_gib"]
@@ -99,6 +104,29 @@ def test_storage_and_memory_of_the_paper_by_hand():
     assert parts["bfloat16 copy"] == round(2 * parameters / GIB, 2)
     # Keys and values: 2 x 28 layers x 4 heads x 128 x 2 bytes a token; 4,096 tokens; 256 sequences.
     assert memory(plan, "evaluate")["parts_gib"]["key-value cache"] == 57_344 * 4096 * 256 / GIB == 56.0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("lora", [{}, {"rank": 32}])
+def test_a_real_phase_has_the_planned_checkpoints_on_disk(lora, make_job, judges, monkeypatch):
+    """DeepSpeed's: 4 + 8 bytes of float32 weights and moments, 2 of the module's weights, 2 of the saved policy's."""
+    from transformers import trainer
+
+    sizes, rotate = [], trainer.rotate_checkpoints
+
+    def count(**arguments):
+        folders = Path(arguments["output_dir"]).glob("checkpoint-*")
+        files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".pt", ".safetensors")]
+        sizes.append(sum(path.stat().st_size for path in files))
+        rotate(**arguments)
+
+    monkeypatch.setattr(trainer, "rotate_checkpoints", count)
+    small = small_config(lora=lora)
+    explore(make_job(small), encoded(small), judges, lambda row: None)
+    planned = make_plan(small)["storage_bytes"]["checkpoints (local scratch)"]
+    assert len(sizes) == 3 and max(sizes) == pytest.approx(planned[1], rel=0.05)
+    paper = config(placement=ZERO2)
+    assert make_plan(paper, "h100")["storage_bytes"]["checkpoints (local scratch)"] == [3 * 16 * 7_615_616_512] * 2
 
 
 def test_adapters_and_states_by_hand():
@@ -212,21 +240,16 @@ def test_no_slower_passes_are_chosen_where_faster_ones_fit(**drawn):
     left_open = random_config(**drawn)
     shape, available = find_shape(left_open.policy), 0.95 * DEVICES[drawn["gpu"]].memory_gib * GIB
 
-    def passes_fit(tried):
-        return all(stage.fits for stage in stage_memories(tried, shape, available, drawn["devices"]) if passing(stage))
-
-    def passing(stage):
-        return "activations" in stage.parts
-
     def hours(tried):
-        return make_plan(tried, drawn["gpu"])["hours"]["per_iteration"]["explore: updates"][0]
+        chosen = with_passes(tried, shape, available, drawn["devices"])
+        return Speed(chosen, shape, DEVICES[drawn["gpu"]], drawn["devices"], 150, LOW).step_seconds["updates"]
 
     ways = {way: placed(left_open, gradient_checkpointing=way) for way in (False, True)}
     chosen = with_passes(left_open, shape, available, drawn["devices"]).placement.gradient_checkpointing
-    assert hours(ways[False]) < hours(ways[True])
-    assert (
-        hours(left_open) == hours(ways[chosen]) == min(hours(ways[way]) for way in ways if passes_fit(ways[way]) or way)
-    )
+    assert hours(left_open) == hours(ways[chosen]) and hours(ways[False]) < hours(ways[True])
+    (rft,) = (row for row in stage_memories(ways[False], shape, available, drawn["devices"]) if row.stage == "rft")
+    needed = rft.needed + (4 * GIB if drawn["engine"] == "vllm" else 0)  # in exploration
+    assert needed > available - 0.2 * GIB if chosen else needed <= available, "the head counts 4,096 tokens at least"
     for way, given_way in ways.items():
         assert with_passes(given_way, shape, available, drawn["devices"]).placement.gradient_checkpointing is way
 
@@ -261,21 +284,6 @@ def test_a_cpu_has_its_own_passes_and_no_hours_and_an_unknown_policy_counts_alon
     assert [count_problems(config(problems=source).problems) for source in counted] == [2, 1, None]
 
 
-@pytest.mark.parametrize(
-    ("path", "engine", "sequences", "length", "measured"),
-    [
-        ("Qwen/Qwen2.5-Math-7B", "vllm", 512, 272, 28_900),
-        ("Qwen/Qwen2.5-0.5B", "vllm", 512, 272, 27_000),
-        ("Qwen/Qwen2.5-0.5B", "transformers", 256, 128, 3_560),
-    ],
-)
-def test_throughput_is_what_was_measured_on_an_h200(path, engine, sequences, length, measured):
-    """bfloat16, 512 tokens a sequence, vLLM 0.26."""
-    made = config(policy={**HALF, "path": path}, placement={"engine": engine})
-    seconds = decoding_seconds(find_shape(made.policy), DEVICES["h200"], sequences, length, made, "evaluate")
-    assert sequences / seconds == pytest.approx(measured, rel=0.1)
-
-
 def test_colocated_vllm_must_fit_beside_the_policy_as_it_is_loaded():
     def explore(share, **changes):
         placement = {"processes": 8, "vllm": {"colocated_memory": share}, "gradient_checkpointing": True}
@@ -289,17 +297,6 @@ def test_colocated_vllm_must_fit_beside_the_policy_as_it_is_loaded():
     most = 1 - whole / full["available_gib"]
     assert not full["fits"] and not explore(most + 0.01)["fits"] and explore(most - 0.01)["fits"]
     assert explore(0.75, lora={"rank": 32})["fits"]  # adapters: loaded in bfloat16
-
-
-def test_hours_are_a_range_that_grows_with_steps_and_shrinks_with_devices():
-    hours = {gpus: make_plan(config(), "h200", gpus)["hours"]["total"] for gpus in (2, 8)}
-    assert 0 < hours[8][0] < hours[2][0] < hours[2][1]
-    whole, short = (
-        make_plan(config(explore={"steps": steps}), "h200", 8)["hours"]["per_iteration"] for steps in (200, 100)
-    )
-    assert whole["explore: sampling"] == pytest.approx([2 * end for end in short["explore: sampling"]])
-    updates = whole["explore: updates"]
-    assert updates[1] / updates[0] == pytest.approx((150 + 2048) / (150 + 1024))
 
 
 def test_local_policy_is_counted_from_its_weights(tmp_path):
