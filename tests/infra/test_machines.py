@@ -95,56 +95,41 @@ def test_kuberay_has_the_machines_of_the_job() -> None:
     assert command and command[0].split() == ray_job["spec"]["entrypoint"].split()
 
 
-def _slurm(command: str) -> tuple[list[str], dict[str, str]]:
-    """Return sbatch's example command as a job of its nodes and GPUs."""
-    nodes, gpus, arguments = re.search(  # type: ignore[union-attr]
-        r"sbatch --nodes (\d+) --gpus-per-node (\d+) infra/slurm/rloop.sbatch (.*)", command.replace("\\\n#", "")
-    ).groups()
-    environment = {
-        "SLURM_JOB_NUM_NODES": nodes,
-        "SLURM_GPUS_ON_NODE": gpus,
-        "SLURMD_NODENAME": "a",
-        "SLURM_JOB_ID": "7",
-    }
-    return ["bash", str(SBATCH), *arguments.split()], environment
-
-
 def _launches() -> dict[Path, tuple[list[str], dict[str, str]]]:
-    """Return the command of every file of infra that starts a run, and the environment that it gets."""
-    kube = {**OBJECTS["ConfigMap"]["data"], "JOB_COMPLETION_INDEX": "0"}
-    ray_job = yaml.safe_load((MACHINES / "rayjob.yaml").read_text())
+    """Return the command of every file of infra that starts a run, and its environment; Slurm's is its example."""
+    example = SBATCH.read_text().replace("\\\n#", "")
+    nodes, gpus, rest = re.findall(
+        r"sbatch --nodes (\d+) --gpus-per-node (\d+) infra/slurm/rloop.sbatch (.*)", example
+    )[0]
+    slurm = dict(SLURM_JOB_NUM_NODES=nodes, SLURM_GPUS_ON_NODE=gpus, SLURMD_NODENAME="a", SLURM_JOB_ID="7")
+    pods = {**OBJECTS["ConfigMap"]["data"], "JOB_COMPLETION_INDEX": "0"}
+    ray_job = yaml.safe_load((MACHINES / "rayjob.yaml").read_text())["spec"]["entrypoint"]
     return {
-        SBATCH: _slurm(SBATCH.read_text()),
-        MACHINES / "run.yaml": (POD["containers"][0]["args"], kube),
-        MACHINES / "rayjob.yaml": (["bash", "-c", ray_job["spec"]["entrypoint"]], kube),
+        SBATCH: (["bash", str(SBATCH), *rest.split()], slurm),
+        MACHINES / "run.yaml": (POD["containers"][0]["args"], pods),
+        MACHINES / "rayjob.yaml": (["bash", "-c", ray_job], pods),
     }
 
 
 @pytest.mark.process
 def test_every_launch_script_shares_out_training_states_that_fit_and_launches_that_sharding(tmp_path: Path) -> None:
     """`rloop` is replaced by a program that keeps its arguments: the run is far too large."""
-    assert {path for path in (ROOT / "infra").rglob("*") if path.is_file() and "rloop run --" in path.read_text()} == {
-        *_launches()
-    }
-    policy = tmp_path / "policy"
-    policy.mkdir()
+    files = [path for path in (ROOT / "infra").rglob("*") if path.is_file()]
+    assert {path for path in files if "rloop run --" in path.read_text()} == {*_launches()}
     for path, (command, variables) in _launches().items():
         environment = _environment(tmp_path, **variables)
-        for name in ("ray", "rloop"):
-            (tmp_path / "bin" / name).write_text(
-                f'#!/bin/bash\n[ {name} = ray ] || printf "%s\\n" "$@" > {tmp_path}/run\n'
-            )
+        for name, text in {"ray": "", "rloop": f'printf "%s\\n" "$@" > {tmp_path}/run'}.items():
+            (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
             (tmp_path / "bin" / name).chmod(0o755)
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)  # no .venv here
-        given = (tmp_path / "run").read_text().splitlines()
-        options = list(itertools.pairwise(given))
+        options = list(itertools.pairwise((tmp_path / "run").read_text().splitlines()))
         (file,) = (value for name, value in options if name == "--config")
         config = load_config(ROOT / file, [value for name, value in options if name == "--set"])
-        placement = config.placement
-        assert placement.processes == 8 * placement.machines > 8, path
-        (policy / "config.json").write_text(json.dumps(KNOWN[config.policy.path]))
-        assert check_memory(config, policy, available=79 * 2**30) == [], path
-        share = Share(0, placement.machines, "127.0.0.1:1")
+        machines = config.placement.machines
+        assert config.placement.processes == 8 * machines > 8, path
+        (tmp_path / "config.json").write_text(json.dumps(KNOWN[config.policy.path]))
+        assert check_memory(config, tmp_path, available=79 * 2**30) == [], path
+        share = Share(0, machines, "127.0.0.1:1")
         job = StageJob("explore", "r", 0, config, "memory://", (), "/work", "/cache", 0, share)
         launched = accelerate_environment(job).get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0")
         assert int(launched) == sharding_of(config).stage, path
