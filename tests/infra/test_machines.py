@@ -98,10 +98,8 @@ def test_kuberay_has_the_machines_of_the_job() -> None:
 def _launches() -> dict[Path, tuple[list[str], dict[str, str]]]:
     """Return the command of every file of infra that starts a run, and its environment; Slurm's is its example."""
     example = SBATCH.read_text().replace("\\\n#", "")
-    nodes, gpus, rest = re.findall(
-        r"sbatch --nodes (\d+) --gpus-per-node (\d+) infra/slurm/rloop.sbatch (.*)", example
-    )[0]
-    slurm = dict(SLURM_JOB_NUM_NODES=nodes, SLURM_GPUS_ON_NODE=gpus, SLURMD_NODENAME="a", SLURM_JOB_ID="7")
+    nodes, gpus, rest = re.findall(r"sbatch --nodes (\d+) --gpus-per-node (\d+) \S+/rloop.sbatch (.*)", example)[0]
+    slurm = {"SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_ON_NODE": gpus, "SLURMD_NODENAME": "a", "SLURM_JOB_ID": "7"}
     pods = {**OBJECTS["ConfigMap"]["data"], "JOB_COMPLETION_INDEX": "0"}
     ray_job = yaml.safe_load((MACHINES / "rayjob.yaml").read_text())["spec"]["entrypoint"]
     return {
