@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -175,22 +175,25 @@ def _show_plan(plan: Mapping[str, Any]) -> None:
     """Print the plan, a section for each subject."""
     from rloop_core.results.tables import duration, size
 
-    out, device, hours = console(), plan["device"], plan["hours"]
+    out, device, hours, passes = console(), plan["device"], plan["hours"], plan["passes"]
     sharding = f", {plan['sharding']['name']}" if device["count"] > 1 else ""
     where = f"{device['count']} x {device['name']}, {device['memory_gib']:,.0f} GiB{sharding}"
     out.print(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} on {where}", style="bold")
+    out.print("\n".join(f"  {end}: {assumed}" for end, assumed in plan["ends"].items()))
     times = {**hours["per_iteration"], **({"the whole run": hours["total"]} if hours["total"] else {})}
-    sections = {
+    checkpointing = f"gradient checkpointing {'on' if passes['checkpointing'] else 'off'}"
+    sections: dict[str, dict[str, Any]] = {
         "counts": {"parameters": plan["policy"]["parameters"], **plan["counts"]},
-        "tokens": plan["tokens"],
-        "storage": {name: size(value) for name, value in plan["storage_bytes"].items()},
-        f"memory of each device, in passes of {_plain(plan['micro_batch_tokens'])} tokens": {
+        "tokens of completions": {name: _ends(ends, "{:,.0f}".format) for name, ends in plan["tokens"].items()},
+        "storage": {name: _ends(ends, size) for name, ends in plan["storage_bytes"].items()},
+        f"memory of each device, in passes of {_plain(passes['tokens'])} tokens, {checkpointing}": {
             stage["stage"]: f"{stage['needed_gib']:,.1f} of {stage['available_gib']:,.0f} GiB: "
             f"{'fits' if stage['fits'] else 'DOES NOT FIT'}  ({_plain(stage['parts_gib'])})"
             for stage in plan["memory"]
         },
+        "time of an RL step": {name: _ends(ends, "{:,.0f} s".format) for name, ends in plan["rl_step_seconds"].items()},
         "time of an iteration": {
-            name: " to ".join(dict.fromkeys(duration(3600 * end) for end in ends)) for name, ends in times.items()
+            name: _ends(ends, lambda end: duration(3600 * end)) for name, ends in times.items() if any(ends)
         },
     }
     table = plain_table("", "")
@@ -198,15 +201,23 @@ def _show_plan(plan: Mapping[str, Any]) -> None:
         if rows:
             table.add_row(f"\n{title}", style="bold")
         for name, value in rows.items():
-            table.add_row(f"  {name.replace('_', ' ')}", _plain(value))
+            if value != 0:
+                table.add_row(f"  {name.replace('_', ' ').replace('rl ', 'RL ')}", _plain(value))
     out.print(table)
     for fix in dict.fromkeys(line.partition(": ")[2] for line in plan["does_not_fit"]):
         out.print(f"\nto make it fit: {fix}", style="yellow")
     out.print("\n".join(["\nassumptions", *(f"  {line}" for line in plan["assumptions"])]))
 
 
+def _ends(ends: Sequence[float], text: Callable[[float], str]) -> str:
+    """Return a range as text, once if both ends read alike."""
+    return " to ".join(dict.fromkeys(map(text, ends)))
+
+
 def _plain(value: Any) -> str:
-    """Return a number with separators, several of them with their names, and None as `unknown`."""
+    """Return a number with separators, several of them with their names, a range, and None as `unknown`."""
+    if isinstance(value, list):
+        return _ends(value, _plain)
     if isinstance(value, dict):
         return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
     return "unknown" if value is None else value if isinstance(value, str) else f"{value:,.12g}"

@@ -89,8 +89,10 @@ class PlacementConfig(Section):
     """vLLM's share of a device, its server, and when its difference from the trainer raises a warning."""
     generation_batch: Positive = 256
     """Sequences that are generated together; limits the KV cache."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass to save memory."""
+    gradient_checkpointing: bool | None = None
+    """Recompute activations in the backward pass: less memory, a third more computing.
+
+    Null = only where a pass of one sequence does not fit without, by the memory model of `rloop plan`; on a CPU, no."""
     checkpoint_every: Positive = 5
     """RL steps between resumable checkpoints."""
     parallel_evaluation: bool = True

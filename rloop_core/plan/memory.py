@@ -21,6 +21,10 @@ HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
 """Tokens and words of one tile of the head's scores; TRL's fused head never computes those of a whole batch."""
 MOST_PASS_TOKENS = 65_536
 """Most tokens of a pass where the config leaves the number open: longer ones gain nothing."""
+RESERVE = 2 * GIB
+"""Bytes left free beside what a pass is counted with: gradients of activations, DeepSpeed's bucket of 5e8 gradients."""
+SLEEPING_VLLM = 4 * GIB
+"""Most bytes that a colocated vLLM keeps while it sleeps (CUDA graphs, NCCL's buffers): 2 to 4 GiB."""
 _SHARE = (
     "share the training states among devices or keep them in host memory (placement.processes, and one of "
     "infra/accelerate/*.yaml as placement.accelerate_config), or train adapters (lora.rank)"
@@ -77,8 +81,11 @@ class StageMemory:
 def sharding_of(config: Config) -> Sharding:
     """Return the sharding of `placement.accelerate_config`; without it every device holds the whole states."""
     path = config.placement.accelerate_config
-    if path is None or not Path(path).is_file():
+    if path is None:
         return Sharding("DDP")
+    if not Path(path).is_file():
+        fix = "name a file of this machine; a relative path starts at the clone"
+        raise ConfigError(f"{path} is not there", field="placement.accelerate_config", fix=fix)
     try:  # read as accelerate reads it
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
         kind = str(content.get("distributed_type", "NO")).upper()
@@ -136,28 +143,54 @@ def training_states(config: Config, shape: ModelShape, way: Sharding, devices: i
     return {"weights, gradients, AdamW": states, **parts}
 
 
-def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devices: int) -> int:
-    """Return the tokens of one forward-backward pass: the config's, or as many as fit beside the training states."""
-    states = training_states(config, shape, sharding_of(config), devices)
-    room = available - sum(states.values()) - _pass(config, shape, HEAD_TOKENS)["head"]
-    fitting = int(room / _pass(config, shape, 1)["activations"])
-    return max(_longest(config), config.placement.micro_batch_tokens or min(fitting, MOST_PASS_TOKENS))
+def checkpoint_bytes(config: Config, shape: ModelShape) -> int:
+    """Return the bytes of one checkpoint of exploration: 12 a trained parameter by torch, up to 16 by DeepSpeed.
+
+    These are AdamW's two moments and float32 weights. DeepSpeed adds its module's weights, below stage 3, and those
+    that transformers saves beside them, both in the policy's precision.
+    """
+    way = sharding_of(config)
+    copies = element_bytes(config) * (2 if way.stage < 3 else 1) if way.deepspeed else 0
+    return trained_parameters(config, shape) * (12 + copies)
+
+
+def with_passes(config: Config, shape: ModelShape, available: float, devices: int) -> Config:
+    """Return the config with gradient checkpointing and the tokens of a pass chosen where it leaves them open.
+
+    `available` is in bytes. Checkpointing computes 8 FLOP a parameter and token, not 6, so it is chosen only where the
+    pass that the config asks for, or one of a single sequence, does not fit without. Passes are as long as fit.
+    """
+    rows = max(config.explore.mini_batch_rollouts, config.rft.batch_trajectories) // devices
+    least = min(max(_longest(config), config.placement.micro_batch_tokens or 0), max(1, rows) * _longest(config))
+    way = sharding_of(config)
+    room = available - sum(training_states(config, shape, way, devices).values()) - _reserve(config)
+
+    def fitting(config: Config) -> int:
+        head = _pass(config, shape, way, HEAD_TOKENS)["head"]
+        return int((room - head) / _pass(config, shape, way, 1)["activations"])
+
+    if config.placement.gradient_checkpointing is None:
+        without = placed(config, gradient_checkpointing=False)
+        config = placed(config, gradient_checkpointing=fitting(without) < least)
+    tokens = config.placement.micro_batch_tokens or min(fitting(config), MOST_PASS_TOKENS)
+    return placed(config, micro_batch_tokens=max(_longest(config), tokens))
 
 
 def stage_memories(config: Config, shape: ModelShape, available: float, devices: int) -> list[StageMemory]:
     """Return the peaks of explore (the larger of a pass and of sampling), rft and evaluate; `available` is in bytes."""
-    way = sharding_of(config)
+    config, way = with_passes(config, shape, available, devices), sharding_of(config)
     states = training_states(config, shape, way, devices)
     held = sum(states.values())
-    tokens = micro_batch_tokens(config, shape, available, devices)
 
-    def update(rows: int) -> dict[str, float]:
+    def update(rows: int, reserve: int) -> dict[str, float]:
         """Return the memory of the largest pass of an update of so many rows on all devices."""
-        return _pass(config, shape, min(tokens, max(1, rows // devices) * _longest(config)))
+        longest = max(1, rows // devices) * _longest(config)
+        return {**_pass(config, shape, way, min(config.placement.pass_tokens, longest)), "reserve": float(reserve)}
 
     sampling = _sampling(config, shape, way, held, available, devices)
-    explore = max(update(config.explore.mini_batch_rollouts), sampling, key=lambda parts: sum(parts.values()))
-    peaks = {"explore": states | explore, "rft": states | update(config.rft.batch_trajectories)}
+    updates = update(config.explore.mini_batch_rollouts, _reserve(config))
+    explore = max(updates, sampling, key=lambda parts: sum(parts.values()))
+    peaks = {"explore": states | explore, "rft": states | update(config.rft.batch_trajectories, RESERVE)}
     stages = [StageMemory(stage, parts, held, available) for stage, parts in peaks.items()]
     if config.evaluate.sets:
         stages.append(StageMemory("evaluate", _evaluation(config, shape, available), 0.0, available))
@@ -169,22 +202,31 @@ def placed(config: Config, **fields: Any) -> Config:
     return config.model_copy(update={"placement": config.placement.model_copy(update=fields)})
 
 
+def _reserve(config: Config) -> int:
+    """Return the bytes that exploration's passes leave free."""
+    colocated = uses_vllm(config, "explore") and not asks_server(config)
+    return RESERVE + SLEEPING_VLLM * colocated
+
+
 def _longest(config: Config) -> int:
     """Return the tokens of the longest prompt and completion."""
     return config.prompt.max_tokens + config.explore.max_completion_tokens
 
 
-def _pass(config: Config, shape: ModelShape, tokens: int) -> dict[str, float]:
+def _pass(config: Config, shape: ModelShape, way: Sharding, tokens: int) -> dict[str, float]:
     """Return the activations of one forward-backward pass and the head's scores, in bytes.
 
-    A layer keeps about 10 h + 4 m values per token (norms, q, k, v, attention, residuals; the gated MLP); adapters
-    add few. With gradient checkpointing each layer keeps its input, and one layer at a time all values.
+    A layer of a gated decoder keeps 4 m values a token of its MLP, 2 k of keys and values, and of norms, queries,
+    attention and residuals 20 to 32 bytes for each of the h hidden values: norms compute in float32, and so do
+    residuals whose weights are float32. With gradient checkpointing each layer keeps its input, and one at a time all.
     """
-    element = element_bytes(config)
-    layer = (10 * shape.hidden + 4 * shape.intermediate) * element
+    element, adapters = element_bytes(config), config.lora.enabled
+    wide = not (adapters or way.deepspeed)  # float32 weights, and with them residuals
+    hidden = 24 if adapters else 32 if element == 4 else 30 if wide else 20
+    layer = hidden * shape.hidden + element * (4 * shape.intermediate + 2 * shape.kv_heads * shape.head_dim)
     kept = shape.layers * layer
     if config.placement.gradient_checkpointing:
-        kept = shape.layers * shape.hidden * element + layer
+        kept = shape.layers * shape.hidden * (4 if wide else element) + layer
     scores = min(tokens, HEAD_TOKENS) * min(shape.vocab, HEAD_COLUMNS) * element
     scores += 0 if config.lora.enabled else 4 * shape.vocab * shape.hidden  # the weights' gradient in float32
     return {"activations": float(tokens * kept), "head": float(scores)}

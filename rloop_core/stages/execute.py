@@ -12,7 +12,7 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.plan.memory import USABLE, micro_batch_tokens, placed
+from rloop_core.plan.memory import USABLE, with_passes
 from rloop_core.plan.models import find_shape
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
@@ -34,7 +34,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     store = Store(job.store, config.placement.store_patience_seconds, events.as_notes(on_event))
     device = _device(job)
     if trains(job):
-        config = _with_micro_batches(config, device)
+        config = _with_passes(config, device)
     context = StageContext(job, config, store, seed, device, on_event, rank, ranks)
     _join_process_group(job, context.device, rank, ranks)
     outcome = _body(job.stage)(context)
@@ -92,15 +92,14 @@ def _device(job: StageJob) -> str:
     return "cuda"
 
 
-def _with_micro_batches(config: Config, device: str) -> Config:
+def _with_passes(config: Config, device: str) -> Config:
     """Return the config with passes that fit on this GPU beside the training states, where it leaves them open."""
     shape = find_shape(config.policy)
-    if device == "cpu" or config.placement.micro_batch_tokens or shape is None:
+    if device == "cpu" or shape is None:
         return config
     import torch
 
-    memory = USABLE * torch.cuda.mem_get_info()[1]
-    return placed(config, micro_batch_tokens=micro_batch_tokens(config, shape, memory, config.placement.processes))
+    return with_passes(config, shape, USABLE * torch.cuda.mem_get_info()[1], config.placement.processes)
 
 
 def _join_process_group(job: StageJob, device: str, rank: int, ranks: int) -> None:

@@ -107,7 +107,10 @@ def run(context: StageContext) -> StageOutcome:
     if context.device == "cuda":
         import torch
 
-        for warning in check_memory(config, policy, float(torch.cuda.mem_get_info()[0])):
+        from rloop_core.plan.memory import USABLE
+
+        free, total = torch.cuda.mem_get_info()
+        for warning in check_memory(config, policy, min(free, USABLE * total)):
             note(warning)
         if config.placement.engine == "vllm":
             replicas_of(config, context.device)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
+from rloop_core.errors import RESUMES, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.plan.memory import sharding_of
 from rloop_core.runtime.events import OnEvent, ignore_event
@@ -104,9 +104,6 @@ def accelerate_environment(job: StageJob) -> dict[str, str]:
     path = config.placement.accelerate_config
     if path is None:
         return {}
-    if not Path(path).is_file():
-        fix = "name a file of this machine; a relative path starts at the clone"
-        raise ConfigError(f"{path} is not there", field="placement.accelerate_config", fix=fix)
     sharding_of(config)  # it refuses what is no such file; accelerate would quote it in the log
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils import prepare_deepspeed_cmd_env, prepare_multi_gpu_env

@@ -112,7 +112,7 @@ def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> 
         "weight_decay": stage.weight_decay,
         "max_grad_norm": stage.max_grad_norm,
         "bf16": config.policy.dtype == "bfloat16",
-        "gradient_checkpointing": placement.gradient_checkpointing,
+        "gradient_checkpointing": bool(placement.gradient_checkpointing),
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "report_to": "none",  # it would log by optimizer update; see rloop_core.trackers

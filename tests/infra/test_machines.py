@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
 import signal
@@ -19,6 +21,12 @@ import psutil
 import pytest
 import yaml
 
+from rloop_core.config import load_config
+from rloop_core.plan.memory import sharding_of
+from rloop_core.plan.models import KNOWN
+from rloop_core.stages.job import Share, StageJob
+from rloop_core.stages.preflight import check_memory
+from rloop_core.stages.ranks import accelerate_environment
 from tests.conftest import ROOT, SMOKE, command_environment
 from tests.infra.test_manifests import KUSTOMIZATION, check_container
 from tests.infra.test_tools import _tool, check_schema
@@ -85,6 +93,44 @@ def test_kuberay_has_the_machines_of_the_job() -> None:
     job = OBJECTS["Job"]["spec"]["template"]["spec"]["containers"][0]["args"][2]
     command = re.search(r"rloop run .*", job.replace("\\\n", ""), re.DOTALL)
     assert command and command[0].split() == ray_job["spec"]["entrypoint"].split()
+
+
+def _launches() -> dict[Path, tuple[list[str], dict[str, str]]]:
+    """Return the command of every file of infra that starts a run, and its environment; Slurm's is its example."""
+    example = SBATCH.read_text().replace("\\\n#", "")
+    nodes, gpus, rest = re.findall(r"sbatch --nodes (\d+) --gpus-per-node (\d+) \S+/rloop.sbatch (.*)", example)[0]
+    slurm = {"SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_ON_NODE": gpus, "SLURMD_NODENAME": "a", "SLURM_JOB_ID": "7"}
+    pods = {**OBJECTS["ConfigMap"]["data"], "JOB_COMPLETION_INDEX": "0"}
+    ray_job = yaml.safe_load((MACHINES / "rayjob.yaml").read_text())["spec"]["entrypoint"]
+    return {
+        SBATCH: (["bash", str(SBATCH), *rest.split()], slurm),
+        MACHINES / "run.yaml": (POD["containers"][0]["args"], pods),
+        MACHINES / "rayjob.yaml": (["bash", "-c", ray_job], pods),
+    }
+
+
+@pytest.mark.process
+def test_every_launch_script_shares_out_training_states_that_fit_and_launches_that_sharding(tmp_path: Path) -> None:
+    """`rloop` is replaced by a program that keeps its arguments: the run is far too large."""
+    files = [path for path in (ROOT / "infra").rglob("*") if path.is_file()]
+    assert {path for path in files if "rloop run --" in path.read_text()} == {*_launches()}
+    for path, (command, variables) in _launches().items():
+        environment = _environment(tmp_path, **variables)
+        for name, text in {"ray": "", "rloop": f'printf "%s\\n" "$@" > {tmp_path}/run'}.items():
+            (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)  # no .venv here
+        options = list(itertools.pairwise((tmp_path / "run").read_text().splitlines()))
+        (file,) = (value for name, value in options if name == "--config")
+        config = load_config(ROOT / file, [value for name, value in options if name == "--set"])
+        machines = config.placement.machines
+        assert config.placement.processes == 8 * machines > 8, path
+        (tmp_path / "config.json").write_text(json.dumps(KNOWN[config.policy.path]))
+        assert check_memory(config, tmp_path, available=79 * 2**30) == [], path
+        share = Share(0, machines, "127.0.0.1:1")
+        job = StageJob("explore", "r", 0, config, "memory://", (), "/work", "/cache", 0, share)
+        launched = accelerate_environment(job).get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0")
+        assert int(launched) == sharding_of(config).stage, path
 
 
 def _environment(folder: Path, **more: str) -> dict[str, str]:

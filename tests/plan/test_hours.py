@@ -1,0 +1,110 @@
+"""Seconds of an RL step and hours of a run, against measurements, a published figure and a simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rloop_core.config import load_config, make_config
+from rloop_core.plan.estimate import make_plan
+from rloop_core.plan.hours import DEVICES, LOW, TRAINING_EFFICIENCY, Case, Speed, decoding_seconds, sampling_seconds
+from rloop_core.plan.memory import GIB, placed, with_passes
+from rloop_core.plan.models import ModelShape, find_shape
+from tests.conftest import ROOT
+from tests.plan.test_plan import HALF, config
+
+PAGE = (ROOT / "docs/results/2026-11-23-gpu.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "engine", "sequences", "length", "measured"),
+    [
+        ("Qwen/Qwen2.5-Math-7B", "vllm", 512, 272, 28_900),
+        ("Qwen/Qwen2.5-0.5B", "vllm", 512, 272, 27_000),
+        ("Qwen/Qwen2.5-0.5B", "transformers", 256, 128, 3_560),
+    ],
+)
+def test_throughput_is_what_was_measured_on_an_h200(path, engine, sequences, length, measured):
+    """bfloat16, 512 tokens a sequence, vLLM 0.26."""
+    made = config(policy={**HALF, "path": path}, placement={"engine": engine})
+    seconds = decoding_seconds(find_shape(made.policy), DEVICES["h200"], sequences, length, made, "evaluate")
+    assert sequences / seconds == pytest.approx(measured, rel=0.1)
+
+
+def of_the_7b(rounds):
+    given = load_config(ROOT / "deployments/configs/qwen2.5-math-7b.yaml")
+    shape = find_shape(given.policy)
+    given = with_passes(given, shape, 0.95 * 79 * GIB, 8)
+    return Speed(given, shape, DEVICES["h100"], 8, 150, Case(0.5, 1 / rounds))
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_an_rl_step_takes_what_a_simulation_of_its_rollouts_takes(rounds):
+    """Made lengths: a problem's mean share of the budget is Beta(2, 2), its completions' Beta(6 m, 6 (1 - m))."""
+    speed, draw = of_the_7b(rounds), np.random.default_rng(0)
+    mean = draw.beta(2, 2, size=(512 * rounds, 1))
+    lengths = np.ceil(2048 * draw.beta(6 * mean, 6 * (1 - mean), size=(512 * rounds, 16))).astype(int)
+
+    def step(sequences):
+        return decoding_seconds(speed.shape, speed.device, sequences, 150 + 512, speed.config, "explore")
+
+    sampling = 0.0
+    for round_of_groups in (lengths[:512], lengths[512:]):
+        ranks = [share.ravel().tolist() for share in np.array_split(round_of_groups, 8)]
+        sampling += max(sampling_seconds(rank, 512, True, step) for rank in ranks)
+    kept = lengths[draw.permutation(len(lengths))[:512]] + 150
+    slowest = 0
+    for update in kept.reshape(16, 512):
+        rows = np.sort(update).reshape(64, 8)
+        rows[1::2] = rows[1::2, ::-1]  # the longest of eight goes to the rank that had the shortest
+        slowest += rows.sum(axis=0).max()
+    passes = (6 + 2) * speed.shape.parameters * slowest / (speed.device.flops * TRAINING_EFFICIENCY)
+    planned = speed.step_seconds
+    assert planned["sampling"] == pytest.approx(sampling, rel=0.15)
+    assert planned["scoring"] + planned["updates"] == pytest.approx(passes, rel=0.07)
+    total = sum(planned.values())
+    simulated = sampling + passes + planned["weights to vLLM"]
+    assert total == pytest.approx(simulated, rel=0.05)
+    parts = " | ".join(f"{value:.0f}" for value in planned.values())
+    a_second = 8192 * 1174 / 8 / total  # tokens in the update, and GPU
+    assert f"| {rounds} | {parts} | **{total:.0f}** | {simulated:.0f} | {a_second:,.0f} |" in PAGE
+
+
+def test_the_published_step_of_nemo_rl_takes_as_long_by_the_same_model():
+    """Llama-3.1-8B, GRPO with a KL, 2,048 rollouts of about 1,000 tokens, 16 H100, synchronous: 92.8 s."""
+    llama = ModelShape(8_030_261_248, 4096, 32, 32, 8, 128, 14336, 128256, 131072)
+    sizes = {"problems_per_step": 64, "group_size": 32, "mini_batch_rollouts": 512, "max_completion_tokens": 3988}
+    explore = {**sizes, "engine": "vllm", "kl": 0.01, "dynamic_sampling": {"enabled": False}}
+    policy = {"path": "Qwen/Qwen2.5-7B", "dtype": "bfloat16", "context_tokens": 8192}
+    theirs = make_config({"name": "n", "policy": policy, "explore": explore, "problems": {"source": "dapo17k"}})
+    speed = Speed(theirs, llama, DEVICES["h100"], 16, 150, Case(0.25, 1.0))
+    seconds = sum(speed.step_seconds.values())
+    assert seconds == pytest.approx(92.8, rel=0.1) and f"{seconds:.0f} s" in PAGE
+
+
+def test_rounds_lengths_and_engines_by_hand():
+    paper = config()
+    assert Case(0.5, 0.4).rounds(paper) == pytest.approx([1.0, 1.5])
+    assert Case(0.5, 1e-9).rounds(paper) == [1.0, 9.0], "explore.dynamic_sampling.max_generation_batches"
+    assert LOW.rounds(config(explore={"dynamic_sampling": {"enabled": False}})) == [1.0]
+    for share in (0.25, 0.5, 1.0):
+        lengths = Case(share, 0.5).lengths(2048, 2048)
+        assert np.mean(lengths) == pytest.approx(share * 2048, rel=0.01) and 2000 < max(lengths) <= 2048
+    # Two places: 1 + 5 in one, 4 in the other, so both work for 4 steps and one for 2; a batch waits for its longest.
+    assert sampling_seconds([1, 4, 5], 2, True, lambda sequences: 10 ** (sequences - 1)) == 4 * 10 + 2
+    assert sampling_seconds([1, 4, 5], 2, False, lambda sequences: 10 ** (sequences - 1)) == 4 * 10 + 5
+
+
+def test_hours_are_a_range_that_grows_with_steps_and_shrinks_with_devices():
+    hours = {gpus: make_plan(config(), "h200", gpus)["hours"]["total"] for gpus in (2, 8)}
+    assert 0 < hours[8][0] < hours[2][0] < hours[2][1]
+    whole, short = (
+        make_plan(config(explore={"steps": steps}), "h200", 8)["hours"]["per_iteration"] for steps in (200, 100)
+    )
+    assert whole["explore: sampling"] == pytest.approx([2 * end for end in short["explore: sampling"]])
+    updates, rft = whole["explore: updates"], whole["rft (at most)"]
+    assert updates[1] / updates[0] == pytest.approx((150 + 2048) / (150 + 1024))
+    recomputed = make_plan(placed(config(), gradient_checkpointing=False), "h200", 8)["hours"]["per_iteration"]
+    assert rft == pytest.approx([end * 8 / 6 for end in recomputed["rft (at most)"]]), (
+        "under DDP it does not fit without"
+    )
