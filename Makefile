@@ -38,7 +38,12 @@ quick: $(VENV)/.dev ## The tests that start no process and no server and train n
 test: $(VENV)/.dev ## All tests but the long ones: five minutes on two cores
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-faults: $(VENV)/.dev ## The tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, ablations
+DEEPSPEED := $(VENV)/deepspeed
+$(DEEPSPEED): $(VENV)/.dev
+	# Apart: where accelerate finds it, every stage that trains imports it, for seconds.
+	$(BIN)/$(PIP) --constraint infra/constraints.txt --no-deps --target $@ deepspeed einops hjson py-cpuinfo
+
+faults: $(VENV)/.dev $(DEEPSPEED) ## The tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, ablations
 	$(BIN)/python -m pytest -m long -n 3 --dist loadfile
 
 wrongs: $(VENV)/.dev ## Wrongs planted one at a time in a copy of the project: the tests must notice each; WITH="--only NAME": some

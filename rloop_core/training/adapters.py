@@ -54,15 +54,18 @@ def policy_of(trainer: Any, config: Config) -> tuple[Any, State | None]:
     """Return the model and whole weights of a trainer's policy, as `save_policy` takes them.
 
     All ranks must call it, because sharded weights are gathered from all of them. The weights are None where the model
-    holds them itself.
+    holds them itself, and of sharded ones other ranks than 0 get none.
     """
     from accelerate import DistributedType
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-    is_plain = trainer.accelerator.distributed_type == DistributedType.NO
-    weights = None if is_plain else trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    accelerator = trainer.accelerator
+    is_sharded = accelerator.distributed_type == DistributedType.FSDP or is_deepspeed_zero3_enabled()
+    # Below ZeRO-3 accelerate would clone the weights in the host's memory, on every rank.
+    weights = accelerator.get_state_dict(trainer.model_wrapped) if is_sharded else None
     if not config.lora.enabled:
         return trainer.model, weights
-    if trainer.accelerator.process_index:
+    if accelerator.process_index:
         return trainer.model, None
     state = trainer.model.state_dict() if weights is None else weights
     scale = config.lora.alpha / config.lora.rank

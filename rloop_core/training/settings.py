@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,7 +59,7 @@ def grpo_config(job: TrainingJob) -> GRPOConfig:
     from trl import GRPOConfig
 
     config, explore = job.config, job.config.explore
-    return GRPOConfig(
+    args = GRPOConfig(
         **_shared(job, explore, "checkpoints"),
         max_steps=explore.steps * explore.updates_per_step,
         num_generations=explore.group_size,
@@ -82,6 +83,7 @@ def grpo_config(job: TrainingJob) -> GRPOConfig:
         remove_unused_columns=False,
         **(_vllm(config) if uses_vllm(config, "explore") else {}),
     )
+    return _with_whole_outputs(args, config)
 
 
 def sft_config(job: TrainingJob, updates: int) -> SFTConfig:
@@ -89,7 +91,7 @@ def sft_config(job: TrainingJob, updates: int) -> SFTConfig:
     from trl import SFTConfig
 
     rft = job.config.rft
-    return SFTConfig(
+    args = SFTConfig(
         **_shared(job, rft, "trainer"),
         max_length=None,
         completion_only_loss=True,
@@ -100,6 +102,7 @@ def sft_config(job: TrainingJob, updates: int) -> SFTConfig:
         warmup_steps=math.floor(rft.warmup_ratio * updates),
         save_strategy="no",
     )
+    return _with_whole_outputs(args, job.config)
 
 
 def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> dict[str, Any]:
@@ -120,6 +123,21 @@ def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> 
         "ddp_timeout": math.ceil(60 * placement.collective_timeout_minutes),
         "use_cpu": job.device == "cpu",
     }
+
+
+def _with_whole_outputs(args: Any, config: Config) -> Any:
+    """Have FSDP 2 leave outputs in their own precision: accelerate 1.15 has it cast them to that of the weights.
+
+    In bfloat16 log-probabilities around -5 would be multiples of 0.03.
+    """
+    uses_fsdp2 = os.environ.get("ACCELERATE_USE_FSDP") == "true" and os.environ.get("FSDP_VERSION") == "2"
+    if uses_fsdp2 and config.policy.dtype == "bfloat16":
+        import torch
+        from torch.distributed.fsdp import MixedPrecisionPolicy
+
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        args.fsdp_plugin_args = {"mixed_precision_policy": policy}  # the rest comes from accelerate's variables
+    return args
 
 
 def _vllm(config: Config) -> dict[str, Any]:
