@@ -71,7 +71,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         self._rollout_statistics: tuple[torch.Tensor, torch.Tensor] | None = None
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
         self.step_metrics: dict[str, float] = {}
-        with _engine_arguments():
+        with _engine_arguments("bfloat16" if trl["args"].bf16 else "float32"):
             super().__init__(**trl)
         if self.use_vllm:
             # Starting vLLM resets this process's random state to a fixed seed; from here on, checkpoints keep it. vLLM
@@ -329,11 +329,11 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
 
 
 @contextmanager
-def _engine_arguments() -> Iterator[None]:
-    """Bound the sequences of TRL's colocated vLLM, and widen its prefill, while a trainer starts it.
+def _engine_arguments(dtype: str) -> Iterator[None]:
+    """Bound the sequences of TRL's colocated vLLM, widen its prefill, and set its `dtype`, while a trainer starts it.
 
     TRL 1.16 asks for as many sequences as an RL step has rollouts, which vLLM refuses above 4,096, and which take
-    `[sequences, vocabulary]` of the GPU's memory.
+    `[sequences, vocabulary]` of the GPU's memory. Without a dtype vLLM takes that of the model's config.json.
     """
     from trl.generation import vllm_generation
 
@@ -341,7 +341,8 @@ def _engine_arguments() -> Iterator[None]:
 
     def start(**own: Any) -> Any:
         sequences = min(own.get("max_num_seqs") or _VLLM_SEQUENCES, _VLLM_SEQUENCES)
-        return engine(**{**own, "max_num_seqs": sequences, "max_num_batched_tokens": _VLLM_PREFILL_TOKENS})
+        bounds = {"max_num_seqs": sequences, "max_num_batched_tokens": _VLLM_PREFILL_TOKENS}
+        return engine(**{**own, **bounds, "dtype": dtype})
 
     if engine is not None:
         vllm_generation.LLM = start

@@ -24,7 +24,6 @@ from rloop_core.training import explore as exploration
 from rloop_core.training.explore import explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_summary
 from rloop_core.training.settings import TrainingJob, grpo_config
-from rloop_core.training.trainer import _engine_arguments
 from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
@@ -163,17 +162,29 @@ def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ra
     assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and len({*drawn}) == 3
 
 
-def test_a_colocated_engine_has_bounded_sequences_and_room_for_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_colocated_engine_has_the_policy_s_dtype_bounded_sequences_and_room_for_prefill(
+    make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TRL asks for as many sequences as an RL step has rollouts, and for 4,096 tokens a step: vLLM refuses the pair."""
     from trl.generation import vllm_generation
 
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(vllm_generation, "LLM", lambda **arguments: made.append(arguments), raising=False)
     trls = vllm_generation.LLM
-    with _engine_arguments():
-        vllm_generation.LLM(model="theta", max_num_seqs=8192, max_num_batched_tokens=4096)
-        vllm_generation.LLM(model="theta", max_num_seqs=64, max_num_batched_tokens=4096)
+
+    class Colocated(OtherEngine):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            for sequences in (8192, 64):
+                vllm_generation.LLM(model="theta", max_num_seqs=sequences, max_num_batched_tokens=4096)
+            super().__init__(*arguments, **settings)
+
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Colocated)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    for dtype in ("float32", "bfloat16"):
+        config = small_config(explore=VLLM, policy={"dtype": dtype})
+        make_trainer(make_job(config), encoded(config), judges)
+        assert {arguments.pop("dtype") for arguments in made[-2:]} == {dtype}
     assert vllm_generation.LLM is trls
-    assert [arguments["max_num_seqs"] for arguments in made] == [512, 64]
+    assert [arguments["max_num_seqs"] for arguments in made] == [512, 64] * 2
     assert all(arguments["max_num_batched_tokens"] >= arguments["max_num_seqs"] for arguments in made)
     assert all(arguments["model"] == "theta" for arguments in made)
