@@ -53,6 +53,23 @@ def split_alike(lengths: Sequence[int], budget: int, accelerator: Any) -> list[l
     return [[order[index] for index in part] for part in split_by_tokens(longest, budget)]
 
 
+def deal(lengths: Sequence[int], ranks: int) -> list[list[int]]:
+    """Return the rows' indices by rank: equally many for each, with nearly equally many tokens, the longest first.
+
+    Ranks wait for each other in every pass. Of the next `ranks` longest rows the rank with the fewest tokens gets the
+    longest. The number of rows is a multiple of `ranks`.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    tokens = [0] * ranks
+    for start in range(0, len(order), ranks):
+        fewest_first = sorted(range(ranks), key=tokens.__getitem__)
+        for rank, row in zip(fewest_first, order[start : start + ranks], strict=True):
+            dealt[rank].append(row)
+            tokens[rank] += lengths[row]
+    return dealt
+
+
 @dataclass(frozen=True)
 class Unpadded:
     """Rows of prompt + completion that begin in the first column, as wide as the longest of them: (rows, width)."""

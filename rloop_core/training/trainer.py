@@ -39,7 +39,7 @@ from rloop_core.training.groups import (
     problems_needed,
 )
 from rloop_core.training.losses import maxrl_advantages, own_loss
-from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_rows, split_alike, unpad
+from rloop_core.training.micro_batches import Batch, TokenMicroBatches, deal, select_rows, split_alike, unpad
 from rloop_core.training.rollouts import AnswerReward, RolloutRecorder, rollout_metrics
 from rloop_core.training.settings import engine_arguments
 
@@ -227,7 +227,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         return [_Sample(*sample, None) for sample in samples]
 
     def _score(self, groups: list[Group]) -> list[Batch]:
-        """Return this rank's rows of each update, scored, in random order.
+        """Return this rank's rows of each update, scored: in random updates, whose rows are dealt to ranks by length.
 
         A rollout whose tokens are all masked, with advantage 0, takes the place of a missing one: it keeps the shape of
         the updates, and carries no loss.
@@ -241,7 +241,8 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         order = gather_object([torch.randperm(len(rollouts)).tolist()])[0]
         own: list[int] = []
         for start in range(0, len(order), explore.mini_batch_rollouts):
-            own += order[start : start + explore.mini_batch_rollouts][rank::ranks]
+            update = order[start : start + explore.mini_batch_rollouts]
+            own += [update[row] for row in deal([rollouts[row].tokens for row in update], ranks)[rank]]
         self._to_score = [rollouts[row] for row in own]
         self._rewards = torch.tensor([rollout.rewards for rollout in rollouts], device=self.accelerator.device)
         output = self._generate_and_score_completions([{"prompt": ""}] * len(own))

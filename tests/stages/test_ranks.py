@@ -56,24 +56,30 @@ import json, os, pathlib
 
 def watch(log_probs, old_log_probs, advantages, mask):
     with open(pathlib.Path(__file__).with_name(os.environ["RANK"]), "a") as stream:
-        print(json.dumps([mask.sum(dim=1).tolist(), advantages.tolist()]), file=stream)
+        print(json.dumps([mask.sum(dim=1).tolist(), advantages.tolist()]), file=stream)  # of a part of an update
     return -advantages[:, None] * log_probs
 """
 
 
 @pytest.mark.timeout(600)
 def test_every_kept_rollout_of_two_processes_is_trained_on_once_with_its_own_advantage(tmp_path: Path) -> None:
-    """Wherever it was sampled, and whichever process trains on it."""
+    """Wherever it was sampled, and whichever process trains on it; both have as much work in an update."""
     (tmp_path / "own.py").write_text(WATCH)
-    explore = {"steps": 3, "objective": f"{tmp_path / 'own.py'}:watch"}
+    batch = {"steps": 2, "problems_per_step": 8, "mini_batch_rollouts": 16}
+    explore = {**batch, "objective": f"{tmp_path / 'own.py'}:watch"}
     placement = {"store": str(tmp_path / "store"), "processes": 2, "micro_batch_tokens": 100}
     config = small_config(name="ranks", explore=explore, placement=placement)
     ensure(config, "explore")
     seen: Counter[tuple[int, float]] = Counter()
+    trained: list[list[int]] = []
     for number in "01":
-        for line in (tmp_path / number).read_text().splitlines():
-            lengths, advantages = json.loads(line)
+        parts = [json.loads(line) for line in (tmp_path / number).read_text().splitlines()]
+        trained.append([length for lengths, _ in parts for length in lengths])
+        for lengths, advantages in parts:
             seen.update((length, round(value, 2)) for length, value in zip(lengths, advantages, strict=True) if length)
+    for start in range(0, len(trained[0]), 8):
+        work = [sum(lengths[start : start + 8]) for lengths in trained]
+        assert max(work) < 1.1 * sum(work) / 2, "prompts, which count as well, are left out here"
     shards = (tmp_path / "store/ranks/iteration-000/explore/shards").glob("*.parquet")
     rows = [row for shard in shards for row in pq.read_table(shard).to_pylist()]
     expected: Counter[tuple[int, float]] = Counter()
@@ -89,7 +95,7 @@ def test_every_kept_rollout_of_two_processes_is_trained_on_once_with_its_own_adv
             mean = statistics.mean(rewards)
             expected.update((row["length"], round((row["reward"] - mean) / scale, 2)) for row in group)
     assert seen == expected
-    assert kept == {step: min(4, count) for step, count in informative.items()} and sum(kept.values()) > 6
+    assert kept == {step: min(8, count) for step, count in informative.items()} and sum(kept.values()) > 6
 
 
 @pytest.mark.timeout(600)

@@ -21,7 +21,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.rewards.judges import Judges
 from rloop_core.training import rft
 from rloop_core.training.explore import make_trainer
-from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_alike, split_by_tokens, unpad
+from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, deal, split_alike, split_by_tokens, unpad
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
@@ -61,6 +61,28 @@ def test_ranks_have_as_many_rows_in_each_micro_batch(lengths: list[tuple[int, in
     assert sorted(row for part in ours for row in part) == list(range(len(lengths)))
     for part in ours:
         assert len(part) == 1 or len(part) * max(one[row] for row in part) <= budget
+
+
+@given(st.integers(1, 8), st.integers(1, 12), st.data())
+def test_rows_are_dealt_equally_and_tokens_differ_by_less_than_the_longest_row(
+    ranks: int, share: int, data: st.DataObject
+) -> None:
+    count = ranks * share
+    lengths = data.draw(st.lists(st.integers(1, 300), min_size=count, max_size=count))
+    dealt = deal(lengths, ranks)
+    assert sorted(row for rows in dealt for row in rows) == list(range(count))
+    assert {len(rows) for rows in dealt} == {share}
+    tokens = [sum(lengths[row] for row in rows) for rows in dealt]
+    assert max(tokens) - min(tokens) <= max(lengths) - min(lengths)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.8])
+def test_the_slowest_rank_has_little_more_than_the_mean_tokens(sigma: float) -> None:
+    """Simulated lengths: lognormal, cut at the budget, in updates of 32 rows for each of 8 ranks."""
+    generator = torch.Generator().manual_seed(1)
+    drawn = torch.randn(40, 256, generator=generator).mul(sigma).exp().mul(600).clamp(max=2048).int().tolist()
+    by_rank = [[sum(lengths[row] for row in rows) for rows in deal(lengths, 8)] for lengths in drawn]
+    assert max(max(tokens) * 8 / sum(tokens) for tokens in by_rank) <= 1.05
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=8))
