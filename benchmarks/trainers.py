@@ -145,7 +145,7 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         figures = Figures()
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection))
-        trainer.model.register_forward_pre_hook(figures.count, with_kwargs=True)
+        trainer.model.register_forward_pre_hook(figures.count, with_kwargs=True, prepend=True)
         connection.send(("ready", None))
         trainer.train()
         if kind != "bare":

@@ -43,7 +43,8 @@ class DynamicSamplingConfig(Section):
     enabled: bool = True
     """Keep sampling until `problems_per_step` groups with both right and wrong rollouts are found."""
     max_generation_batches: Positive = 10
-    """Give up after this many generation batches in one RL step."""
+    """Give up after this many generation batches in one RL step. The first draws `problems_per_step` problems, a later
+    one as many as the missing groups need at the share found so far."""
     when_exhausted: Literal["fail", "update-with-fewer"] = "fail"
     """`fail` stops with a clear error (DAPO); `update-with-fewer` updates on the groups found, and says so."""
 

@@ -62,20 +62,25 @@ class TransformersSampler:
     def close(self) -> None:
         """Do nothing: this engine starts no process."""
 
-    def sample_ids(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> list[list[int]]:
+    def sample_ids(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
+    ) -> list[tuple[list[int], float, float]]:
         """Sample one completion per prompt from torch's global random state, at most `settings.batch` at a time.
 
-        Prompts and completions are token ids; a completion ends with its first eos or stop text.
+        Prompts and completions are token ids; a completion ends with its first eos or stop text. With each come the sum
+        of its log-probabilities, and the mean entropy of the distributions that its tokens were drawn from, in nats.
         """
         import torch
 
         starts = range(0, len(prompts), settings.batch)
         with torch.no_grad():
-            batches = [self._generate(prompts[start : start + settings.batch], settings) for start in starts]
-        return [ids for batch in batches for ids, _ in batch]
+            parts = [self._generate(prompts[start : start + settings.batch], settings, True) for start in starts]
+        return [(ids, log_probs, entropies / len(ids)) for part in parts for ids, log_probs, entropies in part]
 
-    def _generate(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> list[tuple[list[int], float]]:
-        """Return each completion's token ids and the sum of their log-probabilities."""
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, entropies: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Return each completion's token ids, the sum of their log-probabilities, and that of their entropies."""
         import torch
 
         inputs = self._tokenizer.pad(
@@ -85,8 +90,8 @@ class TransformersSampler:
         width = ids.shape[1]
         cache = self._prefill(ids, mask)
         completions: list[list[int]] = [[] for _ in prompts]
-        logprobs: list[list[float]] = [[] for _ in prompts]
-        recorder = LogProbRecorder(settings.temperature, settings.top_p)
+        values: list[list[list[float]]] = [[] for _ in prompts]
+        recorder = LogProbRecorder(settings.temperature, settings.top_p, entropies)
         prompt_of_row = list(range(len(prompts)))
         while prompt_of_row:
             generated = ids.shape[1] - width
@@ -102,7 +107,7 @@ class TransformersSampler:
             ended = [row[-1] in self._eos or len(row) >= settings.max_tokens or self._stops(row) for row in rows]
             for prompt, row, chunk in zip(prompt_of_row, rows, recorder.take(ids), strict=True):
                 completions[prompt] = row
-                logprobs[prompt] += chunk[: len(row) - len(logprobs[prompt])]
+                values[prompt] += chunk[: len(row) - len(values[prompt])]
             if all(ended):
                 break
             mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
@@ -111,7 +116,7 @@ class TransformersSampler:
                 keep = torch.tensor(unfinished, device=ids.device)
                 ids, mask, prompt_of_row = ids[keep], mask[keep], [prompt_of_row[row] for row in unfinished]
                 cache.reorder_cache(keep)
-        return [(row, sum(values)) for row, values in zip(completions, logprobs, strict=True)]
+        return [(row, *map(sum, zip(*of_row, strict=True))) for row, of_row in zip(completions, values, strict=True)]
 
     def _prefill(self, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
         """Return the cache of all prompt tokens but the last, reading each distinct prompt once; rows as in `ids`."""
@@ -162,20 +167,21 @@ class TransformersSampler:
 
 
 class LogProbRecorder:
-    """Logits processor that applies temperature and nucleus and records each sampled token's log-probability.
+    """Logits processor that applies temperature and nucleus, and records each sampled token's log-probability.
 
     `generate` applies its own warpers after the processors it is given, where their result cannot be read. So the same
     warpers run here, and `generate` is given neither setting. A token is known at the next call only, so the scores of
-    one step are held.
+    one step are held. With `entropies` it records the entropies of the distributions as well.
     """
 
-    def __init__(self, temperature: float, top_p: float) -> None:
+    def __init__(self, temperature: float, top_p: float, entropies: bool = False) -> None:
         from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
         self._warpers: list[Any] = [TemperatureLogitsWarper(temperature)] if temperature != 1.0 else []
         self._warpers += [TopPLogitsWarper(top_p)] if top_p < 1.0 else []
+        self._entropies = entropies
         self._scores: torch.Tensor | None = None
-        self._logprobs: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the warped scores of the next token; called by `generate`."""
@@ -185,19 +191,27 @@ class LogProbRecorder:
         self._scores = scores
         return scores
 
-    def take(self, ids: torch.Tensor) -> list[list[float]]:
-        """Return log-probabilities of the tokens sampled since the last call, for each row of `generate`'s `ids`."""
+    def take(self, ids: torch.Tensor) -> list[list[list[float]]]:
+        """Return the values of the tokens sampled since the last call, for each row of `generate`'s `ids`.
+
+        Shape (rows, tokens, 1 or 2): log-probability and, if it is recorded, entropy.
+        """
         import torch
 
         self._record(ids)
-        rows: list[list[float]] = torch.stack(self._logprobs, dim=1).tolist()
-        self._logprobs, self._scores = [], None
+        rows: list[list[list[float]]] = torch.stack(self._values, dim=1).tolist()
+        self._values, self._scores = [], None
         return rows
 
     def _record(self, ids: torch.Tensor) -> None:
+        import torch
+
         if self._scores is not None:
             chosen = self._scores.gather(1, ids[:, -1:])[:, 0]
-            self._logprobs.append((chosen - self._scores.logsumexp(dim=1)).float())
+            values = [(chosen - self._scores.logsumexp(dim=1)).float()]
+            if self._entropies:
+                values.append(torch.special.entr(self._scores.float().softmax(dim=1)).sum(dim=1))
+            self._values.append(torch.stack(values, dim=1))
 
 
 def _check_cache(model: PreTrainedModel) -> None:

@@ -1,17 +1,12 @@
-"""Problem order and dynamic sampling (DAPO, section 3.2): which groups enter the update, and the batch they form."""
+"""Problem order and dynamic sampling (DAPO, section 3.2): which groups enter the update."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensors = dict[str, torch.Tensor]
 
 
 class ProblemStream:
@@ -70,90 +65,37 @@ def informative_groups(scores: Sequence[float], group_size: int) -> list[int]:
     return [index for index, group in enumerate(groups) if min(group) < max(group)]
 
 
-@dataclass
-class GroupBatch:
-    """Collects this rank's groups of one RL step over several generation rounds, with the surplus of other ranks."""
+def problems_needed(wanted: int, found: int, drawn: int, ranks: int) -> int:
+    """Return how many problems the next round of sampling draws: a multiple of `ranks`, at most `wanted`, as is that.
 
-    wanted: int
-    """Groups that this rank needs."""
-    group_size: int
-    in_update: set[str] = field(default_factory=set)
-    """Ids of the groups that this rank added and that are in the update, of this rank or of another."""
-    _parts: list[Tensors] = field(default_factory=list)
-    _surplus: list[tuple[str, Tensors]] = field(default_factory=list)
-    _fill: Tensors | None = None
+    At the share of informative groups so far, `found` of `drawn`, it finds those that are missing with two standard
+    deviations to spare: a round lasts as long as its longest rollout, so one more costs more than a few problems.
+    """
+    missing = wanted - found
+    needed = (missing + 2 * math.sqrt(missing)) * drawn / found if found else wanted
+    return min(wanted, math.ceil(needed / ranks) * ranks)
+
+
+class Rollout(NamedTuple):
+    """What the update needs of a rollout, in arrays, because all ranks exchange theirs."""
+
+    prompt_ids: np.ndarray
+    completion_ids: np.ndarray
+    rewards: tuple[float, ...]
+    """Of each reward function."""
+    log_probs: np.ndarray | None
+    """Of each token, as vLLM sampled it; NaN where it did not say."""
 
     @property
-    def missing(self) -> int:
-        """Number of groups still needed."""
-        return self.wanted - len(self._parts)
-
-    def add(self, output: Tensors, groups: Mapping[str, int]) -> None:
-        """Take groups until the batch is full; the rest is surplus.
-
-        Args:
-            output: TRL's scored generation batch; tensors of shape (rows, ...), rows group after group.
-            groups: Id and index of each informative group.
-        """
-        for name, index in groups.items():
-            part = _select(output, index, self.group_size)
-            if self.missing:
-                self._parts.append(part)
-                self.in_update.add(name)
-            else:
-                self._surplus.append((name, part))
-        if self._fill is None:
-            part = _select(output, 0, self.group_size)
-            self._fill = part | {name: part[name] * 0 for name in ("advantages", "completion_mask")}
-
-    def share(self, gather: Callable[[Any], list[Any]], rank: int) -> int:
-        """Give surplus groups to ranks that miss some, and return how many groups all ranks together still miss.
-
-        The first surplus groups in order of rank go to the first ranks that miss some. All ranks call this together:
-        `gather` is a collective operation that returns what every rank passes, in order of rank.
-        """
-        missing, surplus = zip(*gather((self.missing, len(self._surplus))), strict=True)
-        moved = min(sum(missing), sum(surplus))
-        if not moved:
-            return int(sum(missing))
-        given = self._surplus[: max(0, moved - sum(surplus[:rank]))]
-        del self._surplus[: len(given)]
-        self.in_update |= {name for name, _ in given}
-        host = [{key: value.cpu() for key, value in part.items()} for _, part in given]
-        pool = [part for parts in gather(host) for part in parts]
-        assert self._fill is not None, "add() comes first"
-        for part in pool[sum(missing[:rank]) :][: self.missing]:
-            self._parts.append({key: value.to(self._fill[key].device) for key, value in part.items()})
-        return int(sum(missing) - moved)
-
-    def tensors(self, pad_token_id: int) -> Tensors:
-        """Return the batch, of shape (wanted * group_size, ...).
-
-        A group with all tokens masked and advantage 0 takes the place of a missing one: it keeps the shape that TRL's
-        mini-batches need, and carries no loss.
-        """
-        assert self._fill is not None, "add() comes first"
-        return _stack(self._parts + [self._fill] * self.missing, pad_token_id)
+    def tokens(self) -> int:
+        """Tokens of prompt and completion."""
+        return len(self.prompt_ids) + len(self.completion_ids)
 
 
-def _select(output: Tensors, group: int, group_size: int) -> Tensors:
-    rows = slice(group * group_size, (group + 1) * group_size)
-    return {name: value[rows].clone() for name, value in output.items() if value.ndim > 0}
+class Group(NamedTuple):
+    """An informative group. Groups sort by the round and then the rank that sampled them."""
 
-
-def _stack(parts: list[Tensors], pad_token_id: int) -> Tensors:
-    """Concatenate along rows; prompts are padded on the left, everything after them on the right."""
-    import torch
-    from torch.nn.functional import pad
-
-    stacked: dict[str, Any] = {}
-    for name in parts[0]:
-        tensors = [part[name] for part in parts]
-        if tensors[0].ndim == 2:
-            width = max(tensor.shape[1] for tensor in tensors)
-            value = pad_token_id if name.endswith("_ids") else 0
-            extra = [width - tensor.shape[1] for tensor in tensors]
-            sides = [(more, 0) if name.startswith("prompt_") else (0, more) for more in extra]
-            tensors = [pad(tensor, side, value=value) for tensor, side in zip(tensors, sides, strict=True)]
-        stacked[name] = torch.cat(tensors)
-    return stacked
+    round_index: int
+    rank: int
+    name: str
+    rollouts: list[Rollout]

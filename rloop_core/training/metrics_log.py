@@ -23,8 +23,8 @@ DRIFT_METRICS = {
     "sampling/importance_sampling_ratio/mean": "importance_ratio",
     "sampling/importance_sampling_ratio/max": "importance_ratio_max",
 }
-"""TRL's keys, and their names in an RL step's metrics. Ratios are after the cap. TRL logs them with the first update
-after the rollouts, as means over the rounds of dynamic sampling."""
+"""TRL's keys, and their names in an RL step's metrics. Ratios are after the cap. They are of the
+rollouts in the update."""
 
 
 class MetricsLog:

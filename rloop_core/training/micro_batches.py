@@ -1,4 +1,4 @@
-"""What both trainers share: micro-batches by length, a warm-up that learns at once, and the check for finite weights.
+"""What both trainers share: micro-batches by length, no masks, a warm-up that learns at once, finite weights.
 
 TRL pads every row of a batch to the longest (its issue 7179). Here one optimizer update of a rank is one batch of the
 trainer, which is split by length, and the gradients of its parts are summed. The update stays the same up to rounding.
@@ -53,6 +53,23 @@ def split_alike(lengths: Sequence[int], budget: int, accelerator: Any) -> list[l
     return [[order[index] for index in part] for part in split_by_tokens(longest, budget)]
 
 
+def deal(lengths: Sequence[int], ranks: int) -> list[list[int]]:
+    """Return the rows' indices by rank: equally many for each, with nearly equally many tokens, the longest first.
+
+    Ranks wait for each other in every pass. Of the next `ranks` longest rows the rank with the fewest tokens gets the
+    longest. The number of rows is a multiple of `ranks`.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    tokens = [0] * ranks
+    for start in range(0, len(order), ranks):
+        fewest_first = sorted(range(ranks), key=tokens.__getitem__)
+        for rank, row in zip(fewest_first, order[start : start + ranks], strict=True):
+            dealt[rank].append(row)
+            tokens[rank] += lengths[row]
+    return dealt
+
+
 @dataclass(frozen=True)
 class Unpadded:
     """Rows of prompt + completion that begin in the first column, as wide as the longest of them: (rows, width)."""
@@ -91,13 +108,30 @@ def unpad(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_widt
     return Unpadded(input_ids.gather(1, sources) * held, held.to(attention_mask.dtype), kept, columns)
 
 
+def drop_padding_mask(model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Take the attention mask out of a pass through TRL's fused head: a forward pre-hook of torch.
+
+    Rows begin in the first column, and attention is causal, so no token sees the padding after it. With a mask,
+    PyTorch's attention takes no flash kernel and copies keys and values for each head of a group. The load-balancing
+    loss of mixtures of experts is over the mask's tokens; so where it is computed, the mask stays.
+    """
+    if "fused_lm_head" in kwargs and not kwargs.get("output_router_logits"):
+        kwargs = {**kwargs, "attention_mask": None}
+    return args, kwargs
+
+
 class TokenMicroBatches:
-    """Mixin of a Hugging Face trainer: computes each batch in micro-batches of at most `micro_batch_tokens` tokens.
+    """Mixin of a trainer of TRL: computes each batch in micro-batches of at most `micro_batch_tokens` tokens.
 
     Set `gradient_accumulation_steps` to 1, and `per_device_train_batch_size` to a rank's rows of one update.
     """
 
     micro_batch_tokens: int
+
+    def __init__(self, **trl: Any) -> None:
+        super().__init__(**trl)
+        for model in filter(None, (self.model, getattr(self, "ref_model", None))):  # type: ignore[attr-defined]
+            model.register_forward_pre_hook(drop_padding_mask, with_kwargs=True)
 
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None

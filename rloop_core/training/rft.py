@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from rloop_core.config import Config
@@ -76,7 +77,9 @@ def finetune(
 def _make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
     settings = job.config.rft
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
-    trainer = _trainer_class(padding)(
+    lengths = [len(prompt) + len(completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True)]
+    sampler = partial(_Sampler, lengths, padding, settings.batch_trajectories, job.ranks)
+    trainer = _trainer_class(sampler if job.ranks > 1 else None)(
         model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device),
         args=sft_config(job, _updates(job, len(prompt_ids))),
         train_dataset=_dataset(prompt_ids, completion_ids, padding),
@@ -124,17 +127,15 @@ def _loss_callback(
     return LossCallback()
 
 
-def _trainer_class(padding: int) -> Any:
-    """Return SFTTrainer by tokens; its sampler puts the data set's last `padding` rows at the end of each epoch."""
+def _trainer_class(make_sampler: Callable[[], _Sampler] | None) -> Any:
+    """Return SFTTrainer by tokens, with a sampler for several ranks, which takes its seed when training starts."""
     from trl import SFTTrainer
 
     from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_rows, split_alike
 
     class TokenSFTTrainer(TokenMicroBatches, SFTTrainer):  # type: ignore[misc]
         def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
-            if not padding:
-                return super()._get_train_sampler(*args, **kwargs)
-            return _PaddedSampler(len(self.train_dataset) - padding, padding)
+            return make_sampler() if make_sampler else super()._get_train_sampler(*args, **kwargs)
 
         def micro_batches(self, inputs: Batch) -> Iterator[tuple[Batch, float]]:
             lengths = inputs["attention_mask"].sum(dim=1).tolist()
@@ -145,26 +146,33 @@ def _trainer_class(padding: int) -> Any:
     return TokenSFTTrainer
 
 
-class _PaddedSampler:
-    """The order in which accelerate gives the rows to one process, and the padding rows after it.
+class _Sampler:
+    """The order in which accelerate gives the rows to one process, each batch dealt to the ranks by length.
 
-    The padding rows carry no loss and fill the last batch of an epoch, so that every rank has a share of it. Without
-    them accelerate would repeat rows of the first batch, which would be trained on twice.
+    Padding rows, the data set's last, carry no loss and fill the last batch of an epoch, so that every rank has a share
+    of it. Without them accelerate would repeat rows of the first batch, which would be trained on twice. `lengths` are
+    those of the others, in tokens; accelerate gives each rank the next share of a batch in turn.
     """
 
-    def __init__(self, rows: int, padding: int) -> None:
+    def __init__(self, lengths: list[int], padding: int, batch: int, ranks: int) -> None:
         from accelerate.data_loader import SeedableRandomSampler
 
-        self._rows = rows
-        self._padding = padding
-        self._shuffled = SeedableRandomSampler(range(rows))
+        self._lengths = lengths + [min(lengths)] * padding
+        self._batch, self._ranks = batch, ranks
+        self._padding = range(len(lengths), len(self._lengths))
+        self._shuffled = SeedableRandomSampler(range(len(lengths)))
 
     def __iter__(self) -> Iterator[int]:
-        yield from self._shuffled
-        yield from range(self._rows, self._rows + self._padding)
+        from rloop_core.training.micro_batches import deal
+
+        order = [*self._shuffled, *self._padding]
+        for start in range(0, len(order), self._batch):
+            rows = order[start : start + self._batch]
+            for share in deal([self._lengths[row] for row in rows], self._ranks):
+                yield from (rows[place] for place in share)
 
     def __len__(self) -> int:
-        return self._rows + self._padding
+        return len(self._lengths)
 
     def set_epoch(self, epoch: int) -> None:
         """Give every epoch an order of its own."""

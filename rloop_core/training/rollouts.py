@@ -1,4 +1,4 @@
-"""An RL step's rollouts: DAPO's score of each answer, and the record of all of them on disk."""
+"""An RL step's rollouts: DAPO's score of each answer, the record of all of them on disk, and their metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import is_finished
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.trajectories.shards import write_shard
-from rloop_core.verifier import Judgement
+from rloop_core.verifier import Judgement, Verdict
 
 
 class AnswerReward:
@@ -70,3 +70,29 @@ class RolloutRecorder:
         """Record all rollouts of one RL step, whether or not the update uses them, in one atomic write."""
         whole = [{**self._fixed, "step": step, **row} for row in rows]
         return write_shard(self._directory, step, self._rank, self._attempt, whole)
+
+
+def rollout_metrics(rows: list[dict[str, Any]], group_size: int) -> dict[str, float]:
+    """Return this rank's metrics of an RL step: means over all rollouts, and groups dropped from the update."""
+    count = len(rows)
+    lengths = [row["length"] for row in rows]
+    entropies = [value for row in rows if (value := _entropy_of(row)) is not None]
+    return {
+        **({"entropy_rollouts": sum(entropies) / len(entropies)} if entropies else {}),
+        "rollouts": float(count),
+        "reward": sum(row["reward"] for row in rows) / count,
+        "accuracy": sum(row["verdict"] == Verdict.correct for row in rows) / count,
+        "truncated": sum(not row["finished"] for row in rows) / count,
+        "length_mean": sum(lengths) / count,
+        "length_min": float(min(lengths)),
+        "length_max": float(max(lengths)),
+        "groups": count / group_size,
+        "groups_dropped": sum(not row["kept"] for row in rows) / group_size,
+    }
+
+
+def _entropy_of(row: dict[str, Any]) -> float | None:
+    """Return a rollout's entropy in nats a token, or vLLM's estimate of it, -log pi of the sampled tokens."""
+    if row["entropy_mean"] is None and row["logprob_sum"] is not None:
+        return float(-row["logprob_sum"] / row["length"])
+    return row["entropy_mean"]  # type: ignore[no-any-return]

@@ -2,21 +2,23 @@
 
 TRL has clip-higher, the token-level loss and group advantages. Added here: RL-step accounting, dynamic sampling on
 accuracy, the record of every rollout, a problem order that resumes exactly, the other stages' sampler, and passes over
-rows of similar lengths.
+rows of similar lengths. TRL is given rollouts that are sampled, judged and chosen already, and scores them.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object, is_peft_model, set_seed
 from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
+from trl.trainer.utils import split_tensor_dict
 
 from rloop_core.config import ExploreConfig
 from rloop_core.config.objectives import divisor
@@ -28,15 +30,27 @@ from rloop_core.rollout.recording import trajectory_row
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import server_errors
 from rloop_core.training.adapters import keep_frozen_weights_in_sync
-from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
+from rloop_core.training.groups import (
+    Group,
+    ProblemStream,
+    Rollout,
+    group_id,
+    informative_groups,
+    problems_needed,
+)
 from rloop_core.training.losses import maxrl_advantages, own_loss
-from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_rows, split_alike, unpad
-from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
-from rloop_core.verifier import Verdict
+from rloop_core.training.micro_batches import Batch, TokenMicroBatches, deal, select_rows, split_alike, unpad
+from rloop_core.training.rollouts import AnswerReward, RolloutRecorder, rollout_metrics
+from rloop_core.training.settings import engine_arguments
 
-_VLLM_SEQUENCES = 512
-"""Most sequences that a colocated vLLM works on at a time; more gain nothing (28,900 tokens/s with 512 on an H200)."""
-_VLLM_PREFILL_TOKENS = 8192
+
+class _Sample(NamedTuple):
+    """A sampled completion; `log_probs`, of each token, are vLLM's, which does not tell the entropy."""
+
+    ids: list[int]
+    logprob_sum: float | None
+    entropy_mean: float | None
+    log_probs: np.ndarray | None
 
 
 class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
@@ -65,13 +79,14 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         self.micro_batch_tokens = micro_batch_tokens
         self._completion_tokens: list[float] = []
         self._problems = problems
-        self._prompt_ids = {problem.prompt: list(problem.prompt_ids) for problem in problems}
         self._answer_reward = answer_reward
         self._sampling = explore.dynamic_sampling
-        self._rollout_statistics: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._updates: list[Batch] = []
+        self._to_score: list[Rollout] = []
+        self._rewards = torch.empty(0)
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
         self.step_metrics: dict[str, float] = {}
-        with _engine_arguments():
+        with engine_arguments("bfloat16" if trl["args"].bf16 else "float32"):
             super().__init__(**trl)
         if self.use_vllm:
             # Starting vLLM resets this process's random state to a fixed seed; from here on, checkpoints keep it. vLLM
@@ -100,89 +115,106 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         loader: DataLoader[int] = DataLoader(range(passes), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
         return self.accelerator.prepare(loader)  # type: ignore[no-any-return]
 
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
-        """Generate one RL step's rollouts, in rounds until every rank has its groups, and record all of them."""
-        if not self.model.training:
-            return super()._generate_and_score_completions(inputs)  # type: ignore[no-any-return]
+    def _prepare_inputs(self, generation_batch: Any) -> Batch:
+        """Return this rank's rows of the next update, after exploring before the first update of an RL step."""
+        update = int(self._step) % self.explore.updates_per_step
+        if not update:
+            self._updates = self._explore_step()
+        return self._updates[update]
+
+    def _explore_step(self) -> list[Batch]:
+        """Sample in rounds until all groups are found, record all rollouts, and return the RL step's updates."""
         started = time.perf_counter()
         step = self.state.global_step // self.explore.updates_per_step + 1  # global_step counts updates
-        ranks = self.accelerator.num_processes
-        batch = GroupBatch(self.explore.problems_per_step // ranks, self.explore.group_size)
+        wanted = self.explore.problems_per_step
         rows: list[dict[str, Any]] = []
-        rounds = 0
-        missing = 0
-        while rounds == 0 or (missing and not self._exhausted(rounds, step, missing)):
-            rows += self._sample_round(step, rounds, batch)
-            missing = batch.share(lambda own: gather_object([own]), self.accelerator.process_index)
+        own: list[Group] = []
+        rounds = drawn = found = 0
+        while found < wanted and not self._exhausted(rounds, step, wanted - found):
+            number = problems_needed(wanted, found, drawn, self.accelerator.num_processes)
+            of_round, groups = self._sample_round(step, rounds, number)
+            rows += of_round
+            own += groups
             rounds += 1
+            drawn += number
+            found = sum(gather_object([len(own)]))
+        groups = sorted(gather_object(own))[:wanted]
+        in_update = {group.name for group in groups}
         for row in rows:
-            row["kept"] = row["group_id"] in batch.in_update
+            row["kept"] = row["group_id"] in in_update
         before_record = time.perf_counter()
         if self.recorder:
             self.recorder.write(step, rows)
+        recorded = time.perf_counter() - before_record
+        updates = self._score(groups)
         verify = self._answer_reward.take_seconds()
-        self._seconds["generate"] += before_record - started - verify
+        self._seconds["generate"] += time.perf_counter() - started - verify - recorded
         self._seconds["verify"] += verify
-        self._seconds["record"] += time.perf_counter() - before_record
-        output = batch.tensors(self._tokenizer.pad_token_id)
-        output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
-        self.step_metrics = self._over_ranks(_metrics_of(rows, self.explore.group_size)) | {
+        self._seconds["record"] += recorded
+        self.step_metrics = self._over_ranks(rollout_metrics(rows, self.explore.group_size)) | {
             "generation_batches": float(rounds),
-            "groups_missing": float(missing),
+            "groups_missing": float(wanted - len(groups)),
         }
-        return output
+        return updates
 
     def take_seconds(self) -> dict[str, float]:
         """Return the seconds since the last call of: generate (including the scoring pass), verify, record."""
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         return seconds
 
-    def _sample_round(self, step: int, round_index: int, batch: GroupBatch) -> list[dict[str, Any]]:
-        """Generate and score P problems x G rollouts, offer the groups to the batch, and return the record rows."""
-        size = self.explore.group_size
-        indices = self.stream.take(self.explore.problems_per_step)
-        share = len(indices) // self.accelerator.num_processes
-        rank = self.accelerator.process_index
-        mine = [self._problems[index] for index in indices[rank * share : (rank + 1) * share]]
-        inputs = [{"prompt": problem.prompt, "problem": problem} for problem in mine for _ in range(size)]
-        self._rollout_statistics = None
-        output = super()._generate_and_score_completions(inputs)
-        scores = [judgement.reward for judgement in self._answer_reward.judgements]
-        if self.explore.advantage == "maxrl":
-            output["advantages"] = maxrl_advantages(self._own_rewards(len(inputs)), self.explore)
-        groups = informative_groups(scores, size) if self._sampling.enabled else list(range(len(mine)))
-        names = [group_id(step, rank, round_index, group) for group in range(len(mine))]
-        batch.add(output, {names[group]: group for group in groups})
-        return self._rows(names, mine, output)
+    def _sample_round(self, step: int, round_index: int, number: int) -> tuple[list[dict[str, Any]], list[Group]]:
+        """Sample and judge G rollouts of this rank's share of `number` problems.
 
-    def _rows(
-        self, names: list[str], problems: list[EncodedProblem], output: dict[str, torch.Tensor]
-    ) -> list[dict[str, Any]]:
-        """Return the record rows of one round, without `kept`: whether a group is in the update shows later."""
-        answer = self._answer_reward
-        ids = _unpadded(output["completion_ids"], output["completion_mask"])
-        log_probs, entropies = self._statistics_of(output["completion_mask"])
-        rewards = self._own_rewards(len(ids)).tolist()
+        Returns the record rows, without `kept`, which shows later, and the groups that may enter the update.
+        """
+        size, rank = self.explore.group_size, self.accelerator.process_index
+        share = number // self.accelerator.num_processes
+        indices = self.stream.take(number)[rank * share : (rank + 1) * share]
+        problems = [self._problems[index] for index in indices for _ in range(size)]
+        samples = self._sample([list(problem.prompt_ids) for problem in problems])
+        answer, ids = self._answer_reward, [sample.ids for sample in samples]
+        inputs = [{"prompt": problem.prompt, "problem": problem} for problem in problems]
+        texts = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
+        first = rank * len(problems)
+        all_rewards = super()._calculate_rewards(inputs, [problem.prompt for problem in problems], texts, ids)
+        rewards = all_rewards[first : first + len(problems)]
+        sums = (rewards * self.reward_weights.to(rewards.device)).sum(dim=1).tolist()
+        names = [group_id(step, rank, round_index, group) for group in range(share)]
         rows = []
-        for index, judgement in enumerate(answer.judgements):
-            group, sample = divmod(index, self.explore.group_size)
+        for index, (sample, judgement) in enumerate(zip(samples, answer.judgements, strict=True)):
             own = {
-                "group_id": names[group],
-                "sample": sample,
+                "group_id": names[index // size],
+                "sample": index % size,
                 "policy_step": self.state.global_step,
-                "reward": rewards[index],
+                "reward": sums[index],
                 "finished": answer.finished[index],
-                "logprob_sum": log_probs[index],
-                "entropy_mean": entropies[index],
+                "logprob_sum": sample.logprob_sum,
+                "entropy_mean": sample.entropy_mean,
             }
-            rows.append(trajectory_row(problems[group], answer.completions[index], ids[index], judgement, **own))
-        return rows
+            rows.append(trajectory_row(problems[index], texts[index], sample.ids, judgement, **own))
+        scores = [judgement.reward for judgement in answer.judgements]
+        rollouts = [
+            Rollout(
+                np.array(problem.prompt_ids, np.int32), np.array(sample.ids, np.int32), tuple(each), sample.log_probs
+            )
+            for problem, sample, each in zip(problems, samples, rewards.tolist(), strict=True)
+        ]
+        taken = informative_groups(scores, size) if self._sampling.enabled else range(share)
+        return rows, [
+            Group(round_index, rank, names[group], rollouts[group * size : (group + 1) * size]) for group in taken
+        ]
 
-    def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Sample completions with the sampler of the other stages; vLLM samples through TRL's own method."""
+    def _sample(self, prompt_ids: list[list[int]]) -> list[_Sample]:
+        """Sample a completion of each prompt with the sampler of the other stages, or with TRL's vLLM."""
         if self.use_vllm:
             with server_errors(self.args.vllm_server_base_url):
-                return super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-any-return]
+                ids, log_probs = super()._generate_single_turn(prompt_ids, None, {}, self.explore.group_size)
+            values = [np.array(row, np.float32) for row in log_probs]  # vLLM's None becomes NaN
+            sums = [float(row.sum()) for row in values]
+            return [
+                _Sample(row, None if math.isnan(total) else total, None, of_row)
+                for row, total, of_row in zip(ids, sums, values, strict=True)
+            ]
         with unwrap_model_for_generation(
             self.model_wrapped,
             self.accelerator,
@@ -190,25 +222,50 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as policy:
             sampler = TransformersSampler(policy, self._tokenizer, self._answer_reward.stop)
-            completions = sampler.sample_ids(prompt_ids, self._sampling_settings)
+            samples = sampler.sample_ids(prompt_ids, self._sampling_settings)
             policy.train()
-        return completions, None
+        return [_Sample(*sample, None) for sample in samples]
 
-    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        """Return the prompts' ids that all stages share, instead of tokenizing again."""
-        return [self._prompt_ids[prompt] for prompt in prompts], None, {}
+    def _score(self, groups: list[Group]) -> list[Batch]:
+        """Return this rank's rows of each update, scored: in random updates, whose rows are dealt to ranks by length.
+
+        A rollout whose tokens are all masked, with advantage 0, takes the place of a missing one: it keeps the shape of
+        the updates, and carries no loss.
+        """
+        explore, rank, ranks = self.explore, self.accelerator.process_index, self.accelerator.num_processes
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        held = len(rollouts)
+        pad = np.full(2, self._tokenizer.pad_token_id, np.int32)
+        silent = Rollout(pad, pad[:1], (0.0,) * len(self.reward_funcs), np.full(1, np.nan, np.float32))
+        rollouts += [silent] * (explore.rollouts_per_step - held)
+        order = gather_object([torch.randperm(len(rollouts)).tolist()])[0]
+        own: list[int] = []
+        for start in range(0, len(order), explore.mini_batch_rollouts):
+            update = order[start : start + explore.mini_batch_rollouts]
+            own += [update[row] for row in deal([rollouts[row].tokens for row in update], ranks)[rank]]
+        self._to_score = [rollouts[row] for row in own]
+        self._rewards = torch.tensor([rollout.rewards for rollout in rollouts], device=self.accelerator.device)
+        output = self._generate_and_score_completions([{"prompt": ""}] * len(own))
+        index = torch.tensor(own, device=self.accelerator.device)
+        # TRL's are in the order of the rewards, group after group.
+        advantages = self.accelerator.gather(output["advantages"])
+        if explore.advantage == "maxrl":
+            advantages = maxrl_advantages((self._rewards * self.reward_weights.to(index.device)).sum(dim=1), explore)
+        output["advantages"] = advantages[index]
+        output["completion_mask"] *= (index < held)[:, None]
+        output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
+        return split_tensor_dict(output, explore.updates_per_step)  # type: ignore[no-any-return]
+
+    def _generate(self, prompts: list[str]) -> tuple[Any, ...]:
+        """Return the rollouts to score, which are sampled already, in TRL's order."""
+        prompt_ids = [each.prompt_ids.tolist() for each in self._to_score]
+        completion_ids = [each.completion_ids.tolist() for each in self._to_score]
+        log_probs = [each.log_probs for each in self._to_score] if self.use_vllm else None
+        return prompt_ids, completion_ids, None, prompts, log_probs, {}, None, []
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return TRL's rewards, (ranks * rows, functions), and keep their weighted sum, the update's reward."""
-        rewards = super()._calculate_rewards(*args, **kwargs)
-        self._last_rewards = (rewards * self.reward_weights.to(rewards.device)).sum(dim=1)
-        return rewards  # type: ignore[no-any-return]
-
-    def _own_rewards(self, rows: int) -> torch.Tensor:
-        """Return the rewards of this rank's rows of the last round."""
-        first = self.accelerator.process_index * rows
-        rewards: torch.Tensor = self._last_rewards[first : first + rows]
-        return rewards
+        """Return the rewards of all ranks' rollouts, group after group, which are known already: (rows, functions)."""
+        return self._rewards
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
         """Return TRL's loss, or that of a user's own objective."""
@@ -254,15 +311,10 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         compute_entropy: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Run TRL's pass on rows without padding; without gradients in micro-batches of similar lengths.
-
-        Without gradients it scores rollouts, and adds their entropies, which the fused head computes at no cost.
-        """
+        """Run TRL's pass on rows without padding; without gradients in micro-batches of similar lengths."""
         score = super()._get_per_token_logps_and_entropies
-        scoring = not torch.is_grad_enabled()
-        compute_entropy |= scoring and not self._is_reference(model)
         parts: list[Any] = [range(len(input_ids))]
-        if scoring:
+        if not torch.is_grad_enabled():
             parts = split_alike(attention_mask.sum(dim=1).tolist(), self.micro_batch_tokens, self.accelerator)
         log_probs, entropies, auxiliary = [], [], None
         for rows in parts:
@@ -276,25 +328,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             if compute_entropy:
                 entropies.append(part.spread(entropy, logits_to_keep))
         order = torch.tensor([row for rows in parts for row in rows], device=input_ids.device).argsort()
-        scores, entropy = torch.cat(log_probs)[order], torch.cat(entropies)[order] if entropies else None
-        if scoring and entropy is not None:
-            self._rollout_statistics = scores, entropy
-        return scores, entropy, auxiliary
-
-    def _is_reference(self, model: Any) -> bool:
-        """Return True if a pass is that of theta_i for `explore.kl`: a second model, or one without its adapters."""
-        if not self.explore.kl:
-            return False
-        return model is self.ref_model or any(getattr(each, "_disable_adapters", False) for each in model.modules())
-
-    def _statistics_of(self, mask: torch.Tensor) -> tuple[list[float | None], list[float | None]]:
-        """Return log-probability sums and mean entropies of the last round in nats; None if TRL did not score it."""
-        if self._rollout_statistics is None:
-            unknown: list[float | None] = [None] * mask.shape[0]
-            return unknown, unknown
-        log_probs, entropies = self._rollout_statistics
-        lengths = mask.sum(dim=1).clamp(min=1)
-        return (log_probs * mask).sum(dim=1).tolist(), ((entropies * mask).sum(dim=1) / lengths).tolist()
+        return torch.cat(log_probs)[order], torch.cat(entropies)[order] if entropies else None, auxiliary
 
     def _over_ranks(self, metrics: dict[str, float]) -> dict[str, float]:
         """Combine the metrics of all ranks; each has equally many rollouts, so the mean of means is the mean."""
@@ -315,7 +349,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         Raises:
             StageError: It must stop, and the config requires a full batch.
         """
-        if self._sampling.enabled and rounds < self._sampling.max_generation_batches:
+        if rounds < self._sampling.max_generation_batches:
             return False
         if self._sampling.when_exhausted == "fail":
             wanted = self.explore.problems_per_step
@@ -328,30 +362,6 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         return True
 
 
-@contextmanager
-def _engine_arguments() -> Iterator[None]:
-    """Bound the sequences of TRL's colocated vLLM, and widen its prefill, while a trainer starts it.
-
-    TRL 1.16 asks for as many sequences as an RL step has rollouts, which vLLM refuses above 4,096, and which take
-    `[sequences, vocabulary]` of the GPU's memory.
-    """
-    from trl.generation import vllm_generation
-
-    engine: Any = getattr(vllm_generation, "LLM", None)  # there with vLLM alone
-
-    def start(**own: Any) -> Any:
-        sequences = min(own.get("max_num_seqs") or _VLLM_SEQUENCES, _VLLM_SEQUENCES)
-        return engine(**{**own, "max_num_seqs": sequences, "max_num_batched_tokens": _VLLM_PREFILL_TOKENS})
-
-    if engine is not None:
-        vllm_generation.LLM = start
-    try:
-        yield
-    finally:
-        if engine is not None:
-            vllm_generation.LLM = engine
-
-
 def _without_empty_columns(batch: Batch) -> Batch:
     """Remove the first columns of prompts and the last ones of completions that hold no row's token."""
     width = batch["completion_mask"].shape[1]
@@ -361,28 +371,4 @@ def _without_empty_columns(batch: Batch) -> Batch:
         name: value[:, :completion] if value.ndim == 2 and value.shape[1] == width else value
         for name, value in batch.items()
         if name not in shorter
-    }
-
-
-def _unpadded(ids: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
-    keep = mask.bool()
-    return [row[flags].tolist() for row, flags in zip(ids.cpu(), keep.cpu(), strict=True)]
-
-
-def _metrics_of(rows: list[dict[str, Any]], group_size: int) -> dict[str, float]:
-    """Return this rank's metrics of an RL step: means over all rollouts, and groups dropped from the update."""
-    count = len(rows)
-    lengths = [row["length"] for row in rows]
-    entropies = [row["entropy_mean"] for row in rows if row["entropy_mean"] is not None]
-    return {
-        **({"entropy_rollouts": sum(entropies) / len(entropies)} if entropies else {}),
-        "rollouts": float(count),
-        "reward": sum(row["reward"] for row in rows) / count,
-        "accuracy": sum(row["verdict"] == Verdict.correct for row in rows) / count,
-        "truncated": sum(not row["finished"] for row in rows) / count,
-        "length_mean": sum(lengths) / count,
-        "length_min": float(min(lengths)),
-        "length_max": float(max(lengths)),
-        "groups": count / group_size,
-        "groups_dropped": sum(not row["kept"] for row in rows) / group_size,
     }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +25,7 @@ from rloop_core.training.explore import explore
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories import EXPERTS_FILE
-from tests.conftest import ROOT, SCRATCH, encoded
+from tests.conftest import ROOT, SCRATCH, encoded, small_config
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
 pytestmark = pytest.mark.process
@@ -46,6 +49,53 @@ def test_two_processes_record_the_groups_of_one(
     assert together == groups_of(one.work / "shards")
     assert all(samples == list(range(4)) for groups in together.values() for samples in groups.values())
     assert [len(groups) for groups in together.values()] == [4, 4, 4]
+
+
+WATCH = """
+import json, os, pathlib
+
+def watch(log_probs, old_log_probs, advantages, mask):
+    with open(pathlib.Path(__file__).with_name(os.environ["RANK"]), "a") as stream:
+        print(json.dumps([mask.sum(dim=1).tolist(), advantages.tolist()]), file=stream)  # of a part of an update
+    return -advantages[:, None] * log_probs
+"""
+
+
+@pytest.mark.timeout(600)
+def test_every_kept_rollout_of_two_processes_is_trained_on_once_with_its_own_advantage(tmp_path: Path) -> None:
+    """Wherever it was sampled, and whichever process trains on it; both have as much work in an update."""
+    (tmp_path / "own.py").write_text(WATCH)
+    batch = {"steps": 2, "problems_per_step": 8, "mini_batch_rollouts": 16}
+    explore = {**batch, "objective": f"{tmp_path / 'own.py'}:watch"}
+    placement = {"store": str(tmp_path / "store"), "processes": 2, "micro_batch_tokens": 100}
+    config = small_config(name="ranks", explore=explore, placement=placement)
+    ensure(config, "explore")
+    seen: Counter[tuple[int, float]] = Counter()
+    trained: list[list[int]] = []
+    for number in "01":
+        parts = [json.loads(line) for line in (tmp_path / number).read_text().splitlines()]
+        trained.append([length for lengths, _ in parts for length in lengths])
+        for lengths, advantages in parts:
+            seen.update((length, round(value, 2)) for length, value in zip(lengths, advantages, strict=True) if length)
+    for start in range(0, len(trained[0]), 8):
+        work = [sum(lengths[start : start + 8]) for lengths in trained]
+        assert max(work) < 1.1 * sum(work) / 2, "prompts, which count as well, are left out here"
+    shards = (tmp_path / "store/ranks/iteration-000/explore/shards").glob("*.parquet")
+    rows = [row for shard in shards for row in pq.read_table(shard).to_pylist()]
+    expected: Counter[tuple[int, float]] = Counter()
+    kept: Counter[int] = Counter()
+    informative: Counter[int] = Counter()
+    for name in {row["group_id"] for row in rows}:
+        group = [row for row in rows if row["group_id"] == name]
+        rewards = [row["reward"] for row in group]
+        informative[group[0]["step"]] += min(rewards) < max(rewards)
+        if group[0]["kept"]:
+            kept[group[0]["step"]] += 1
+            scale = statistics.stdev(rewards) + 1e-4
+            mean = statistics.mean(rewards)
+            expected.update((row["length"], round((row["reward"] - mean) / scale, 2)) for row in group)
+    assert seen == expected
+    assert kept == {step: min(8, count) for step, count in informative.items()} and sum(kept.values()) > 6
 
 
 @pytest.mark.timeout(600)

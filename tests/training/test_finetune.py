@@ -12,7 +12,7 @@ from rloop_core.errors import StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest
 from rloop_core.training.interpolation import CANDIDATES
-from rloop_core.training.rft import finetune
+from rloop_core.training.rft import _make_trainer, finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
 from tests.training.test_vllm_in_loop import log_probs
@@ -139,6 +139,20 @@ def test_interpolation_goes_as_far_as_the_divergence_from_theta_i_allows(tmp_pat
     )
     change = after - before
     assert tried["kl_at_0.5"] == pytest.approx((np.exp(change) - 1 - change).mean(), rel=1e-3)
+
+
+def test_ranks_get_equally_many_tokens_of_each_batch_and_every_row_once(tmp_path: Path) -> None:
+    """In one process, accelerate's loader gives the shares of two ranks in turn."""
+    config = small_config(rft={"batch_trajectories": 16, "epochs": 1})
+    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu", ranks=2)
+    prompts, completions = trajectories_of(config, 20)
+    completions = [(row * 20)[: 3 * place + 2] for place, row in enumerate(completions)]
+    shares = list(_make_trainer(job, prompts, completions).get_train_dataloader())
+    assert [len(share["input_ids"]) for share in shares] == [8] * 4
+    tokens = [int(share["attention_mask"].sum()) for share in shares]
+    assert all(max(pair) <= 1.05 * sum(pair) / 2 for pair in (tokens[:2], tokens[2:]))
+    learned = [int(row.sum()) for share in shares for row in share["labels"] != -100]
+    assert sorted(filter(None, learned)) == sorted(map(len, completions))
 
 
 class _Zero3:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import TrainerCallback
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, TrainerCallback
+from trl import GRPOTrainer
 
 from rloop_core.config.objectives import OBJECTIVES
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rewards.judges import Judges
 from rloop_core.training import rft
 from rloop_core.training.explore import make_trainer
-from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_alike, split_by_tokens, unpad
+from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, deal, split_alike, split_by_tokens, unpad
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
@@ -57,6 +61,28 @@ def test_ranks_have_as_many_rows_in_each_micro_batch(lengths: list[tuple[int, in
     assert sorted(row for part in ours for row in part) == list(range(len(lengths)))
     for part in ours:
         assert len(part) == 1 or len(part) * max(one[row] for row in part) <= budget
+
+
+@given(st.integers(1, 8), st.integers(1, 12), st.data())
+def test_rows_are_dealt_equally_and_tokens_differ_by_less_than_the_longest_row(
+    ranks: int, share: int, data: st.DataObject
+) -> None:
+    count = ranks * share
+    lengths = data.draw(st.lists(st.integers(1, 300), min_size=count, max_size=count))
+    dealt = deal(lengths, ranks)
+    assert sorted(row for rows in dealt for row in rows) == list(range(count))
+    assert {len(rows) for rows in dealt} == {share}
+    tokens = [sum(lengths[row] for row in rows) for rows in dealt]
+    assert max(tokens) - min(tokens) <= max(lengths) - min(lengths)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.8])
+def test_the_slowest_rank_has_little_more_than_the_mean_tokens(sigma: float) -> None:
+    """Simulated lengths: lognormal, cut at the budget, in updates of 32 rows for each of 8 ranks."""
+    generator = torch.Generator().manual_seed(1)
+    drawn = torch.randn(40, 256, generator=generator).mul(sigma).exp().mul(600).clamp(max=2048).int().tolist()
+    by_rank = [[sum(lengths[row] for row in rows) for rows in deal(lengths, 8)] for lengths in drawn]
+    assert max(max(tokens) * 8 / sum(tokens) for tokens in by_rank) <= 1.05
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=8))
@@ -158,3 +184,76 @@ def test_fine_tuning_in_many_micro_batches_has_the_gradients_of_one(
         monkeypatch.undo()
     _equal_but_for_rounding(*gradients.values())
     assert metrics[60] == pytest.approx(metrics[100_000], rel=1e-4)
+
+
+def _grouped_policy(folder: Path, config: PretrainedConfig) -> Path:
+    """Write a random model whose heads share keys and values, with the bundled policy's tokenizer."""
+    shutil.copytree(bundled_policy_path(), folder)
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+_SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("architecture", [None, Qwen2Config, LlamaConfig])
+def test_no_pass_has_a_mask_and_its_values_are_those_of_one_that_has(
+    architecture: Any, make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of scoring, the pass of theta_i for the KL, and updates."""
+    config = small_config(explore={"steps": 1, "kl": 0.1})
+    job = make_job(config)
+    if architecture:
+        own = AutoConfig.from_pretrained(job.policy)
+        tokens = {"vocab_size": own.vocab_size, "eos_token_id": own.eos_token_id, "pad_token_id": own.pad_token_id}
+        job = replace(
+            job, policy=_grouped_policy(job.work / "theta", architecture(num_key_value_heads=2, **_SIZES, **tokens))
+        )
+    trainer = make_trainer(job, encoded(config), judges)
+    score, spy, learned = GRPOTrainer._get_per_token_logps_and_entropies, Attention(), set()
+
+    def compare(self: Any, model: Any, ids: Any, mask: Any, kept: int, **rest: Any) -> Any:
+        with spy.watch():
+            found = score(self, model, ids, mask, kept, **rest)
+        with torch.no_grad():
+            logits = model(input_ids=ids, attention_mask=mask).logits[:, -kept - 1 : -1].log_softmax(-1)
+        held = mask[:, -kept:].bool()
+        expected = logits.gather(2, ids[:, -kept:, None])[:, :, 0]
+        torch.testing.assert_close(found[0][held], expected[held], rtol=1e-4, atol=1e-5)
+        learned.add(torch.is_grad_enabled())
+        return found
+
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", compare)
+    trainer.train()
+    assert learned == {True, False} and spy.masks == {None}
+
+
+@pytest.mark.process
+def test_fine_tuning_passes_have_no_mask(tmp_path: Path) -> None:
+    config = small_config(rft={"batch_trajectories": 4})
+    rows = [list(problem.prompt_ids)[: 3 + 2 * place] for place, problem in enumerate(encoded(config)[:4])]
+    spy = Attention()
+    with spy.watch():
+        finetune(TrainingJob(config, 1, bundled_policy_path(), tmp_path, "cpu"), rows, rows, lambda row: None)
+    assert spy.masks == {None}
+
+
+class Attention:
+    """Watches PyTorch's attention; `masks` holds what it was given as masks."""
+
+    def __init__(self) -> None:
+        self.masks: set[Any] = set()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        attend = torch.nn.functional.scaled_dot_product_attention
+
+        def watched(*args: Any, attn_mask: Any = None, **rest: Any) -> Any:
+            self.masks.add(attn_mask)
+            return attend(*args, attn_mask=attn_mask, **rest)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+            yield

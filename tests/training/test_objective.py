@@ -181,7 +181,8 @@ def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
 ) -> None:
     import pyarrow.parquet as pq
 
-    calls, job = _capture(make_job, judges)
+    few = {"max_generation_batches": 1, "when_exhausted": "update-with-fewer"}
+    calls, job = _capture(make_job, judges, dynamic_sampling=few)
     explore = job.config.explore
     shard = next((job.work / "shards").glob("*.parquet"))
     assert pq.read_schema(shard).names == TRAJECTORY_SCHEMA.names
@@ -211,7 +212,9 @@ def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
             if mask.sum():
                 assert any(abs(float(advantage) - one) < 2e-3 for one in expected[tuple(ids[mask > 0].tolist())])
                 seen += 1
-    assert seen == sum(row["kept"] for row in rows)
+            else:
+                assert not advantage
+    assert seen == sum(row["kept"] for row in rows) < explore.rollouts_per_step, "the rest of the update is silent"
 
 
 def test_recorded_statistics_are_those_of_the_sampling_policy(
@@ -230,5 +233,7 @@ def test_recorded_statistics_are_those_of_the_sampling_policy(
             completion = first["completion_ids"][index][mask > 0]
             row = by_ids[tuple(prompt.tolist()), tuple(completion.tolist())]
             assert row["logprob_sum"] == pytest.approx(float((new[index] * mask).sum()), rel=1e-3)
+            logits = torch.from_numpy(first["logits"][index][mask > 0]) / job.config.explore.temperature
+            entropy = torch.distributions.Categorical(logits=logits).entropy().mean()
+            assert row["entropy_mean"] == pytest.approx(float(entropy), rel=1e-3)
             assert row["policy_step"] == 0
-            assert row["entropy_mean"] >= 0

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from trl import GRPOTrainer
 
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.stages.execute import execute
 from rloop_core.stages.runner import StageRunner
@@ -24,7 +27,6 @@ from rloop_core.training import explore as exploration
 from rloop_core.training.explore import explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_summary
 from rloop_core.training.settings import TrainingJob, grpo_config
-from rloop_core.training.trainer import _engine_arguments
 from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
@@ -58,7 +60,8 @@ class OtherEngine:
         assert self.synced
         settings = SamplingSettings(1, 1.0, 1.0, self._settings["max_completion_length"], len(prompts), 0)
         was_training = self._model.training
-        rows = TransformersSampler(self._model, self._tokenizer).sample_ids(prompts, settings)
+        samples = TransformersSampler(self._model, self._tokenizer).sample_ids(prompts, settings)
+        rows = [row for row, *_ in samples]
         values = [self._values(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
         self._model.train(was_training)
         return prompts, rows, values, None
@@ -142,6 +145,47 @@ def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type
     assert made.versions["sampled_by"].startswith("vllm")
 
 
+def test_a_later_round_draws_what_is_missing_and_only_the_update_is_scored(
+    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three in four problems the first of both rollouts is right, of the others none."""
+    sampling = {"problems_per_step": 32, "group_size": 2, "mini_batch_rollouts": 32}
+    config = small_config(problems={"size": 64}, explore={**VLLM, **sampling, "steps": 1})
+    problems, tokenizer = encoded(config), load_tokenizer(bundled_policy_path())
+    drawn: list[int] = []
+    scored: list[int] = []
+
+    def answer(gold: str) -> list[int]:
+        return [*tokenizer(f"Answer: {gold}", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+    right = {problem.prompt_ids: answer(problem.gold) for place, problem in enumerate(problems) if place % 4}
+
+    def generate(self: Any, prompts: list[list[int]], num_generations: int, **rest: Any) -> tuple[Any, ...]:
+        drawn.append(len(prompts) // num_generations)
+        firsts = [place % num_generations == 0 for place in range(len(prompts))]
+        wrong = answer("-99")
+        rows = [right.get(tuple(ids), wrong) if first else wrong for ids, first in zip(prompts, firsts, strict=True)]
+        return prompts, rows, [[[-0.5]] * len(row) for row in rows], None
+
+    def count(self: Any, model: Any, input_ids: Any, *rest: Any, **others: Any) -> Any:
+        if not torch.is_grad_enabled():
+            scored.append(len(input_ids))
+        return score(self, model, input_ids, *rest, **others)
+
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(engine, "generate", generate)
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", count)
+    job = make_job(config)
+    explore(job, problems, judges, lambda row: None)
+    (metrics,) = rows_of(job)
+    rows = pq.read_table(next((job.work / "shards").glob("*.parquet"))).to_pylist()
+    assert len(drawn) == 2 and drawn[0] == 32 and 8 <= drawn[1] < 24
+    assert sum(scored) == 64 == sum(row["kept"] for row in rows)
+    assert len(rows) == 2 * sum(drawn), "all are recorded"
+    assert all(row["logprob_sum"] == -0.5 * row["length"] for row in rows)
+    assert metrics["entropy_rollouts"] == 0.5, "what the engine's log-probabilities say"
+
+
 def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ranks_of_one_group_alike(
     engine: type[OtherEngine], make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: Any
 ) -> None:
@@ -163,17 +207,29 @@ def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ra
     assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and len({*drawn}) == 3
 
 
-def test_a_colocated_engine_has_bounded_sequences_and_room_for_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_colocated_engine_has_the_policy_s_dtype_bounded_sequences_and_room_for_prefill(
+    make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TRL asks for as many sequences as an RL step has rollouts, and for 4,096 tokens a step: vLLM refuses the pair."""
     from trl.generation import vllm_generation
 
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(vllm_generation, "LLM", lambda **arguments: made.append(arguments), raising=False)
     trls = vllm_generation.LLM
-    with _engine_arguments():
-        vllm_generation.LLM(model="theta", max_num_seqs=8192, max_num_batched_tokens=4096)
-        vllm_generation.LLM(model="theta", max_num_seqs=64, max_num_batched_tokens=4096)
+
+    class Colocated(OtherEngine):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            for sequences in (8192, 64):
+                vllm_generation.LLM(model="theta", max_num_seqs=sequences, max_num_batched_tokens=4096)
+            super().__init__(*arguments, **settings)
+
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Colocated)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    for dtype in ("float32", "bfloat16"):
+        config = small_config(explore=VLLM, policy={"dtype": dtype})
+        make_trainer(make_job(config), encoded(config), judges)
+        assert {arguments.pop("dtype") for arguments in made[-2:]} == {dtype}
     assert vllm_generation.LLM is trls
-    assert [arguments["max_num_seqs"] for arguments in made] == [512, 64]
+    assert [arguments["max_num_seqs"] for arguments in made] == [512, 64] * 2
     assert all(arguments["max_num_batched_tokens"] >= arguments["max_num_seqs"] for arguments in made)
     assert all(arguments["model"] == "theta" for arguments in made)

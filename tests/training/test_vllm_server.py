@@ -102,7 +102,7 @@ class PolicyServer:
         prompts = [prompt for prompt in body["prompt"] for _ in range(body["n"])]
         settings = SamplingSettings(1, body["temperature"], body["top_p"], body["max_tokens"], len(prompts), 0)
         choices = []
-        for prompt, row in zip(prompts, self.sampler.sample_ids(prompts, settings), strict=True):
+        for prompt, (row, *_) in zip(prompts, self.sampler.sample_ids(prompts, settings), strict=True):
             values = log_probs(self.model, prompt, row, body["temperature"])
             tokens = [f"token_id:{token}" for token in row]
             tops = [{token: value} for token, value in zip(tokens, values, strict=True)]
