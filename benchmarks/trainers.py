@@ -11,7 +11,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.runtime.lifetime import die_with_parent
+from rloop_core.training.micro_batches import deal
 
 FROZEN = {
     "explore.learning_rate": 1e-12,
@@ -34,16 +35,22 @@ Series = dict[str, list[float]]
 
 @dataclass
 class Figures:
-    """What a trainer counted: tokens of passes with gradients, seconds of judging."""
+    """What a trainer counted: tokens of passes with gradients, real tokens of their rows, seconds of judging."""
 
     computed: int = 0
-    real: int = 0
     verifying: float = 0.0
+    lengths: list[int] = field(default_factory=list)
 
     @property
     def padding(self) -> float:
         """Tokens computed for each real one."""
-        return self.computed / self.real
+        return self.computed / sum(self.lengths)
+
+    def slowest(self, rows: int, ranks: int) -> float:
+        """Return the tokens of the slowest of so many ranks, in updates of so many rows, to the mean rank's."""
+        updates = [self.lengths[start : start + rows] for start in range(0, len(self.lengths), rows)]
+        shares = [[sum(update[row] for row in share) for share in deal(update, ranks)] for update in updates]
+        return ranks * sum(map(max, shares)) / sum(self.lengths)
 
     def count(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Count a pass of the policy: a hook of torch."""
@@ -51,7 +58,7 @@ class Figures:
 
         if torch.is_grad_enabled():
             self.computed += kwargs["attention_mask"].numel()
-            self.real += int(kwargs["attention_mask"].sum())
+            self.lengths += kwargs["attention_mask"].sum(dim=1).tolist()
 
 
 def time_in_turns(
@@ -166,7 +173,7 @@ def bare_trainer(job: Any, problems: Sequence[Any], judges: Any) -> Any:
 
     explore = job.config.explore
     order = ProblemStream([len(problems)], job.seed).take(explore.steps * explore.problems_per_step)
-    rows = [{"prompt": problems[index].prompt, "gold": problems[index].gold} for index in order]
+    rows = [{"prompt": problems[index].prompt, "place": index} for index in order]
     args = grpo_config(replace(job, work=job.work / "bare"))
     args.shuffle_dataset = False
     if job.device != "cpu":  # TRL has no budget of tokens: whole updates of rollouts do not fit
@@ -176,10 +183,10 @@ def bare_trainer(job: Any, problems: Sequence[Any], judges: Any) -> Any:
         args.steps_per_generation *= parts
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
-    reward = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
+    answer = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
     return GRPOTrainer(
         model=model,
-        reward_funcs=[reward],
+        reward_funcs=[lambda place, **rest: answer(problem=[problems[index] for index in place], **rest)],
         args=args,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
