@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.errors import ConfigError
-from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, make_completions, plan_batches
+from rloop_core.rollout.engine import (
+    Completion,
+    SamplingSettings,
+    batch_seed,
+    is_finished,
+    make_completions,
+    plan_batches,
+)
 from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
 
@@ -37,9 +45,8 @@ class TransformersSampler:
         ConfigError: The policy has no key-value cache.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str] = ()) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         _check_cache(model)
-        self._stop = tuple(stop)
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._eos = eos_token_ids(model, tokenizer)
@@ -57,7 +64,7 @@ class TransformersSampler:
             torch.manual_seed(batch_seed(settings, number))
             with torch.no_grad():
                 samples = self._generate(prompts, settings)
-            yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, self._stop)
+            yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, settings)
 
     def close(self) -> None:
         """Do nothing: this engine starts no process."""
@@ -87,22 +94,24 @@ class TransformersSampler:
         completions: list[list[int]] = [[] for _ in prompts]
         logprobs: list[list[float]] = [[] for _ in prompts]
         recorder = LogProbRecorder(settings.temperature, settings.top_p)
+        end = _End({*self._eos, *settings.turn_ends}, settings.stop, self._tokenizer)
         prompt_of_row = list(range(len(prompts)))
         while prompt_of_row:
             generated = ids.shape[1] - width
+            chunk = min(max(_CHUNK, generated // 4), settings.max_tokens - generated)
             ids = self._model.generate(  # type: ignore[operator]
                 input_ids=ids,
                 attention_mask=mask,
                 past_key_values=cache,
-                generation_config=self._settings(min(max(_CHUNK, generated // 4), settings.max_tokens - generated)),
+                generation_config=self._settings(chunk, [*end.tokens]),
                 logits_processor=[recorder],
                 synced_gpus=False,  # ranks call it unequally often; under ZeRO-3 the weights are whole here
             )
-            rows = [self._cut(row) for row in ids[:, width:].tolist()]
-            ended = [row[-1] in self._eos or len(row) >= settings.max_tokens or self._stops(row) for row in rows]
-            for prompt, row, chunk in zip(prompt_of_row, rows, recorder.take(ids), strict=True):
+            rows = [end.cut(row) for row in ids[:, width:].tolist()]
+            ended = [len(row) >= settings.max_tokens or end.is_reached(row) for row in rows]
+            for prompt, row, values in zip(prompt_of_row, rows, recorder.take(ids), strict=True):
                 completions[prompt] = row
-                logprobs[prompt] += chunk[: len(row) - len(logprobs[prompt])]
+                logprobs[prompt] += values[: len(row) - len(logprobs[prompt])]
             if all(ended):
                 break
             mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
@@ -132,8 +141,8 @@ class TransformersSampler:
         cache.reorder_cache(row_of)
         return cache
 
-    def _settings(self, tokens: int) -> GenerationConfig:
-        """Return `generate`'s settings; `LogProbRecorder` applies temperature and nucleus."""
+    def _settings(self, tokens: int, eos: list[int]) -> GenerationConfig:
+        """Return `generate`'s settings, ; `LogProbRecorder` applies temperature and nucleus."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
@@ -142,23 +151,33 @@ class TransformersSampler:
             temperature=1.0,
             top_p=1.0,
             top_k=0,
-            eos_token_id=self._eos,
+            eos_token_id=eos,
             pad_token_id=self._tokenizer.pad_token_id,
             bos_token_id=self._tokenizer.bos_token_id,
             disable_compile=True,
         )
 
-    def _cut(self, row: list[int]) -> list[int]:
-        """Return the row up to and including its first eos, or the token that completes its first stop text."""
-        end = next((index for index, token in enumerate(row) if token in self._eos), len(row))
-        row = row[: end + 1]
-        if not self._stops(row):
-            return row
-        return row[: bisect_left(range(len(row)), True, key=lambda count: self._stops(row[:count]))]
 
-    def _stops(self, row: list[int]) -> bool:
-        text = self._tokenizer.decode(row, skip_special_tokens=True) if self._stop else ""
-        return any(each in text for each in self._stop)
+@dataclass(frozen=True)
+class _End:
+    """How completions end: `tokens` and `stop` texts."""
+
+    tokens: set[int]
+    stop: tuple[str, ...]
+    tokenizer: PreTrainedTokenizerBase
+
+    def is_reached(self, row: list[int]) -> bool:
+        """Return True if the completion has ended."""
+        text = self.tokenizer.decode(row, skip_special_tokens=True) if self.stop else ""
+        return is_finished(row, text, self.tokens, self.stop)
+
+    def cut(self, row: list[int]) -> list[int]:
+        """Return the row up to its first ending token, or up to the token that completes its first stop text."""
+        end = next((index for index, token in enumerate(row) if token in self.tokens), len(row))
+        row = row[: end + 1]
+        if not self.stop or not self.is_reached(row):
+            return row
+        return row[: bisect_left(range(len(row)), True, key=lambda count: self.is_reached(row[:count]))]
 
 
 class LogProbRecorder:

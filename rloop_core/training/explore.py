@@ -11,7 +11,7 @@ from rloop_core.errors import StageError
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
-from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.rollout.prompts import EncodedProblem, turn_ends
 from rloop_core.rollout.vllm_server import asks_server, check_server, keep_weights_here
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
 from rloop_core.training.settings import TrainingJob, grpo_config
@@ -83,8 +83,12 @@ def make_trainer(
         keep_weights_here(job.config)
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
-    eos, stop = eos_token_ids(model, tokenizer), job.config.prompt.stop
-    answer = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos, stop)
+    prompt, arguments = job.config.prompt_of(job.config.problems), grpo_config(job)
+    # The sampler and TRL ask the model.
+    eos = model.generation_config.eos_token_id = eos_token_ids(model, tokenizer, turn_ends(prompt, tokenizer))
+    if arguments.use_vllm:
+        arguments.generation_kwargs = {**(arguments.generation_kwargs or {}), "stop_token_ids": eos}
+    answer = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos, prompt.stop)
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
@@ -99,7 +103,7 @@ def make_trainer(
         micro_batch_tokens=job.config.placement.pass_tokens,
         model=model,
         reward_funcs=rewards,
-        args=grpo_config(job),
+        args=arguments,
         train_dataset=Dataset.from_dict({"prompt": [problem.prompt for problem in problems]}),  # TRL only counts it
         processing_class=tokenizer,
         peft_config=adapter_settings(job.config, "explore"),

@@ -144,10 +144,11 @@ def _vllm(config: Config) -> dict[str, Any]:
             "generation_kwargs": {"detokenize": False},  # TRL takes the token ids
             "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
         }
-    stop = {"stop": list(config.prompt.stop), "include_stop_str_in_output": True}
+    texts = list(config.prompt_of(config.problems).stop)
+    stop = {"stop": texts, "include_stop_str_in_output": True}
     return {
         **mode,
-        **({"generation_kwargs": stop} if config.prompt.stop else {}),
+        **({"generation_kwargs": stop} if texts else {}),
         "use_vllm": True,
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": config.explore.importance_correction,

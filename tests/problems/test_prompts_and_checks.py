@@ -15,7 +15,7 @@ from rloop_core.config import Config, PromptConfig, make_config
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import Problem, ProblemSet, problem_id
 from rloop_core.rewards.judges import Judges
-from rloop_core.rollout.prompts import encode_problems, render, turn_end
+from rloop_core.rollout.prompts import encode_problems, render, turn_ends
 from rloop_core.verifier import judge
 
 
@@ -98,10 +98,10 @@ def test_a_chat_format_that_is_not_there_is_an_error() -> None:
 def test_the_turn_end_of_a_chat_format_is_found_where_it_is_one_token() -> None:
     tokenizer = chat_tokenizer()
     chat = PromptConfig(template="chat")
-    assert turn_end(chat, tokenizer) is None, "five characters"
+    assert turn_ends(chat, tokenizer) == (), "five characters"
     tokenizer.add_special_tokens({"additional_special_tokens": ["[end]"]})
-    assert turn_end(chat, tokenizer) == tokenizer.convert_tokens_to_ids("[end]")
-    assert turn_end(PromptConfig(template="boxed"), tokenizer) is None
+    assert turn_ends(chat, tokenizer) == (tokenizer.convert_tokens_to_ids("[end]"),)
+    assert turn_ends(PromptConfig(template="boxed"), tokenizer) == ()
 
 
 @pytest.mark.parametrize(
