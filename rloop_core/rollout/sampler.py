@@ -1,14 +1,15 @@
 """Sampling with transformers' `generate`: batches of similar prompt lengths, each with a seed of its own.
 
-A prompt is read once for all its samples, finished sequences leave the batch, and the key-value cache grows in place:
-together they make it several times faster than calling `generate` on each problem. `generate` still samples each token.
+A prompt is read once for all its samples, finished sequences leave the batch, the key-value cache grows in place, and
+a token costs one random number, not one for every token of the vocabulary: together they make it several times faster
+than calling `generate` on each problem.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from rloop_core.rollout.engine import (
     Completion,
     SamplingSettings,
     batch_seed,
-    is_finished,
     make_completions,
     plan_batches,
 )
@@ -36,6 +36,8 @@ _WORTH_LEAVING = 0.125
 """Share of finished sequences from which they leave; selecting the other rows copies the cache."""
 _CACHE_ROOM = 64
 """Tokens of room added to a layer's cache when it is full."""
+_BLOCK = 256
+"""Tokens in a block of the vocabulary; a first draw chooses a block."""
 
 
 class TransformersSampler:
@@ -93,23 +95,22 @@ class TransformersSampler:
         cache = self._prefill(ids, mask)
         completions: list[list[int]] = [[] for _ in prompts]
         logprobs: list[list[float]] = [[] for _ in prompts]
-        recorder = LogProbRecorder(settings.temperature, settings.top_p)
-        end = _End({*self._eos, *settings.turn_ends}, settings.stop, self._tokenizer)
+        draw = TokenDraw(settings.temperature, settings.top_p)
+        self._ends, self._stop = {*self._eos, *settings.turn_ends}, settings.stop
         prompt_of_row = list(range(len(prompts)))
         while prompt_of_row:
             generated = ids.shape[1] - width
-            chunk = min(max(_CHUNK, generated // 4), settings.max_tokens - generated)
             ids = self._model.generate(  # type: ignore[operator]
                 input_ids=ids,
                 attention_mask=mask,
                 past_key_values=cache,
-                generation_config=self._settings(chunk, [*end.tokens]),
-                logits_processor=[recorder],
+                generation_config=self._settings(min(max(_CHUNK, generated // 4), settings.max_tokens - generated)),
+                logits_processor=[draw],
                 synced_gpus=False,  # ranks call it unequally often; under ZeRO-3 the weights are whole here
             )
-            rows = [end.cut(row) for row in ids[:, width:].tolist()]
-            ended = [len(row) >= settings.max_tokens or end.is_reached(row) for row in rows]
-            for prompt, row, values in zip(prompt_of_row, rows, recorder.take(ids), strict=True):
+            rows = [self._cut(row) for row in ids[:, width:].tolist()]
+            ended = [row[-1] in self._ends or len(row) >= settings.max_tokens or self._stops(row) for row in rows]
+            for prompt, row, values in zip(prompt_of_row, rows, draw.take(), strict=True):
                 completions[prompt] = row
                 logprobs[prompt] += values[: len(row) - len(logprobs[prompt])]
             if all(ended):
@@ -141,51 +142,37 @@ class TransformersSampler:
         cache.reorder_cache(row_of)
         return cache
 
-    def _settings(self, tokens: int, eos: list[int]) -> GenerationConfig:
-        """Return `generate`'s settings, ; `LogProbRecorder` applies temperature and nucleus."""
+    def _settings(self, tokens: int) -> GenerationConfig:
+        """Return `generate`'s settings, by which it takes the token that `TokenDraw` has drawn."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
             max_new_tokens=tokens,
-            do_sample=True,
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            eos_token_id=eos,
+            do_sample=False,
+            eos_token_id=[*self._ends],
             pad_token_id=self._tokenizer.pad_token_id,
             bos_token_id=self._tokenizer.bos_token_id,
             disable_compile=True,
         )
 
-
-@dataclass(frozen=True)
-class _End:
-    """How completions end: `tokens` and `stop` texts."""
-
-    tokens: set[int]
-    stop: tuple[str, ...]
-    tokenizer: PreTrainedTokenizerBase
-
-    def is_reached(self, row: list[int]) -> bool:
-        """Return True if the completion has ended."""
-        text = self.tokenizer.decode(row, skip_special_tokens=True) if self.stop else ""
-        return is_finished(row, text, self.tokens, self.stop)
-
-    def cut(self, row: list[int]) -> list[int]:
-        """Return the row up to its first ending token, or up to the token that completes its first stop text."""
-        end = next((index for index, token in enumerate(row) if token in self.tokens), len(row))
+    def _cut(self, row: list[int]) -> list[int]:
+        """Return the row up to and including its first end, an ending token or stop text."""
+        end = next((index for index, token in enumerate(row) if token in self._ends), len(row))
         row = row[: end + 1]
-        if not self.stop or not self.is_reached(row):
+        if not self._stops(row):
             return row
-        return row[: bisect_left(range(len(row)), True, key=lambda count: self.is_reached(row[:count]))]
+        return row[: bisect_left(range(len(row)), True, key=lambda count: self._stops(row[:count]))]
+
+    def _stops(self, row: list[int]) -> bool:
+        text = self._tokenizer.decode(row, skip_special_tokens=True) if self._stop else ""
+        return any(each in text for each in self._stop)
 
 
-class LogProbRecorder:
-    """Logits processor that applies temperature and nucleus and records each sampled token's log-probability.
+class TokenDraw:
+    """Logits processor that applies temperature and nucleus, draws each row's token, and leaves no other possible.
 
-    `generate` applies its own warpers after the processors it is given, where their result cannot be read. So the same
-    warpers run here, and `generate` is given neither setting. A token is known at the next call only, so the scores of
-    one step are held.
+    `generate` draws by `torch.multinomial`: an exponential variate for every token of the vocabulary, on one core. With
+    49,152 tokens that is a seventh of the time of a 135 M model in float32, and a fifth in bfloat16.
     """
 
     def __init__(self, temperature: float, top_p: float) -> None:
@@ -193,30 +180,46 @@ class LogProbRecorder:
 
         self._warpers: list[Any] = [TemperatureLogitsWarper(temperature)] if temperature != 1.0 else []
         self._warpers += [TopPLogitsWarper(top_p)] if top_p < 1.0 else []
-        self._scores: torch.Tensor | None = None
         self._logprobs: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return the warped scores of the next token; called by `generate`."""
-        self._record(input_ids)
+        """Return scores (rows, vocabulary) that are finite for the drawn tokens alone; called by `generate`."""
         for warper in self._warpers:
             scores = warper(input_ids, scores)
-        self._scores = scores
-        return scores
+        tokens, logprobs = draw(scores)
+        self._logprobs.append(logprobs)
+        return scores.fill_(-math.inf).scatter_(1, tokens, 0.0)
 
-    def take(self, ids: torch.Tensor) -> list[list[float]]:
-        """Return log-probabilities of the tokens sampled since the last call, for each row of `generate`'s `ids`."""
+    def take(self) -> list[list[float]]:
+        """Return the log-probabilities of each row's tokens since the last call."""
         import torch
 
-        self._record(ids)
-        rows: list[list[float]] = torch.stack(self._logprobs, dim=1).tolist()
-        self._logprobs, self._scores = [], None
+        rows: list[list[float]] = torch.cat(self._logprobs, dim=1).tolist()
+        self._logprobs = []
         return rows
 
-    def _record(self, ids: torch.Tensor) -> None:
-        if self._scores is not None:
-            chosen = self._scores.gather(1, ids[:, -1:])[:, 0]
-            self._logprobs.append((chosen - self._scores.logsumexp(dim=1)).float())
+
+def draw(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw a token of each row with probability softmax(scores); return them and their log-probabilities, (rows, 1).
+
+    It inverts the distribution function, of blocks of tokens and then within one, in float64.
+    """
+    import torch
+
+    probabilities = scores.softmax(dim=1)
+    rows, vocabulary = probabilities.shape
+    blocks = torch.nn.functional.pad(probabilities, (0, -vocabulary % _BLOCK)).view(rows, -1, _BLOCK)
+    block = _draw_index(blocks.sum(dim=2))
+    tokens = block * _BLOCK + _draw_index(blocks[torch.arange(rows, device=block.device), block[:, 0]])
+    return tokens, probabilities.gather(1, tokens).log()
+
+
+def _draw_index(weights: torch.Tensor) -> torch.Tensor:
+    """Return an index of each row, (rows, 1), drawn in proportion to its weights."""
+    import torch
+
+    sums = weights.double().cumsum(dim=1)
+    return torch.searchsorted(sums, sums[:, -1:] * torch.rand_like(sums[:, -1:]), right=True)
 
 
 def _check_cache(model: PreTrainedModel) -> None:

@@ -111,7 +111,7 @@ def _result(metrics: Mapping[str, Any]) -> str:
 
 EVALUATE = Stage(
     name="evaluate",
-    version=4,
+    version=5,
     run=run,
     sources=_sources,
     identity=_identity,

@@ -78,7 +78,7 @@ def _result(metrics: Mapping[str, Any]) -> str:
 
 EXPLORE = Stage(
     name="explore",
-    version=3,
+    version=4,
     run=run,
     sources=_sources,
     identity=_identity,

@@ -10,7 +10,7 @@ from rloop_core.config import make_config
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import fingerprint
 
-VERSIONS = {"explore": 3, "harvest": 3, "filter": 1, "rft": 2, "evaluate": 4}
+VERSIONS = {"explore": 4, "harvest": 3, "filter": 1, "rft": 2, "evaluate": 5}
 SMALL: dict[str, Any] = {"problems": {"source": "gsm8k"}, "evaluate": {"sets": [{"source": "aime24"}]}}
 OTHER: dict[str, Any] = {
     **SMALL,
