@@ -122,9 +122,6 @@ class Config(Section):
             own = source.reward_name, source.reward_threshold, self.prompt_of(source)
             what = f"a training and an evaluation set are called {source.label!r}, and differ in reward or prompt"
             refuse_if(known.setdefault(source.label, own) != own, "problems", what, "give one a `name`")
-            wrong = source.prompt and source.prompt.stop not in ((), self.prompt.stop)
-            what = f"the prompt of {source.label!r} has texts to stop at that are not the run's"
-            refuse_if(wrong, "prompt.stop", what, "list them in prompt.stop, for all sets")
 
     def _check_processes(self) -> None:
         """Check that problems, rollouts and trajectories divide equally among the processes."""

@@ -32,6 +32,10 @@ class SamplingSettings:
     """Sequences of a batch; no more are generated together."""
     seed: int
     """Seed of the whole sampling."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion."""
+    turn_ends: tuple[int, ...] = ()
+    """Tokens that end a completion beside the policy's eos tokens."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Completion:
     """Decoded without special tokens."""
     finished: bool
     """Whether it ends with an eos token or a stop text."""
-    logprob_sum: float
-    """Sum of its tokens' log-probabilities in nats, after temperature and nucleus."""
+    logprob_sum: float | None
+    """Sum of its tokens' log-probabilities in nats, after temperature and nucleus; None with vLLM."""
 
 
 class RolloutEngine(Protocol):
@@ -83,15 +87,16 @@ def batch_seed(settings: SamplingSettings, batch: int) -> int:
 def make_completions(
     problems: Sequence[EncodedProblem],
     pairs: Sequence[tuple[int, int]],
-    samples: Sequence[tuple[list[int], float]],
+    samples: Sequence[tuple[list[int], float | None]],
     tokenizer: PreTrainedTokenizerBase,
     eos: Collection[int],
-    stop: Sequence[str] = (),
+    settings: SamplingSettings,
 ) -> list[Completion]:
     """Build the completions of one batch of `plan_batches`, from token ids and summed log-probability of each pair."""
     texts = tokenizer.batch_decode([ids for ids, _ in samples], skip_special_tokens=True)
+    ends = {*eos, *settings.turn_ends}
     return [
-        Completion(problems[index], sample, ids, text, is_finished(ids, text, eos, stop), logprob_sum)
+        Completion(problems[index], sample, ids, text, is_finished(ids, text, ends, settings.stop), logprob_sum)
         for (index, sample), (ids, logprob_sum), text in zip(pairs, samples, texts, strict=True)
     ]
 

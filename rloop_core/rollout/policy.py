@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,8 +267,10 @@ def _make_plain(model: PreTrainedModel) -> None:
             setattr(holder, name, value)
 
 
-def eos_token_ids(policy: PreTrainedModel | Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return all tokens that end a completion: the tokenizer's and the policy's own, as TRL does.
+def eos_token_ids(
+    policy: PreTrainedModel | Path, tokenizer: PreTrainedTokenizerBase, others: Iterable[int] = ()
+) -> list[int]:
+    """Return all tokens that end a completion: the tokenizer's and the policy's own, as TRL does, and others.
 
     Raises:
         ConfigError: One of the policy's own is no token.
@@ -280,7 +282,7 @@ def eos_token_ids(policy: PreTrainedModel | Path, tokenizer: PreTrainedTokenizer
         message = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
         raise ConfigError(message, field="policy.path", fix="set it to a token's id, or to a list of them")
     eos = tokenizer.eos_token_id
-    return ids if eos in ids else [eos, *ids]
+    return list(dict.fromkeys([*(ids if eos in ids else [eos, *ids]), *others]))
 
 
 def _declared_eos(folder: Path) -> Any:

@@ -52,11 +52,10 @@ def encode_problems(
         ProblemsError: A prompt is longer than `prompt.max_tokens`; prompts are never truncated.
     """
     problems = list(problem_set)
-    prompts = {source.label: config.prompt_of(source) for source in config.every_source}
     encoded: dict[int, EncodedProblem] = {}
     for label in dict.fromkeys(problem.source for problem in problems):
         places = [place for place, problem in enumerate(problems) if problem.source == label]
-        some = _encoded([problems[place] for place in places], prompts.get(label, config.prompt), tokenizer)
+        some = _encoded([problems[place] for place in places], prompt_of_set(label, config), tokenizer)
         encoded |= zip(places, some, strict=True)
     return [encoded[place] for place in range(len(problems))]
 
@@ -109,16 +108,34 @@ def render(problem: str, prompt: PromptConfig, tokenizer: PreTrainedTokenizerBas
     return in_chat_format(messages[:-1], tokenizer, prompt.chat_arguments)
 
 
-def turn_end(prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the token with which the tokenizer's chat format ends the assistant's turn; None without one."""
+def prompt_of_set(label: str, config: Config) -> PromptConfig:
+    """Return the prompts of a problem set by its label."""
+    prompts = {source.label: config.prompt_of(source) for source in config.every_source}
+    return prompts.get(label, config.prompt)
+
+
+def endings(
+    labels: Iterable[str], config: Config, tokenizer: PreTrainedTokenizerBase
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the texts, and the tokens beside eos, that end completions to these sets, which are sampled together."""
+    prompts = [prompt_of_set(label, config) for label in dict.fromkeys(labels)]
+    stop = dict.fromkeys(text for prompt in prompts for text in prompt.stop)
+    return tuple(stop), tuple(dict.fromkeys(end for prompt in prompts for end in turn_ends(prompt, tokenizer)))
+
+
+def turn_ends(prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return the token with which the tokenizer's chat format ends the assistant's turn, if there is one.
+
+    Base models often have the chat format of their family without its end as eos, such as Qwen2.5's.
+    """
     if not prompt.in_chat_format:
-        return None
+        return ()
     said = "7"
     turns = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
     text = str(tokenizer.apply_chat_template(turns, tokenize=False, **prompt.chat_arguments))
     ids = tokenizer(text.rpartition(said)[2], add_special_tokens=False)["input_ids"]
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    return next((token for token in ids if token in special), None)
+    return tuple(token for token in ids if token in special)[:1]
 
 
 def _without_end(ids: list[int], is_added: list[int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +15,7 @@ from rloop_core.problems import Problem
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import load_model, load_tokenizer
-from rloop_core.rollout.prompts import EncodedProblem, encode_problems
+from rloop_core.rollout.prompts import EncodedProblem, encode_problems, endings
 from rloop_core.verifier import Judgement
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrained
     from rloop_core.rollout.sampler import TransformersSampler
 
     model = load_model(policy, dtype=config.policy.dtype, device=device)
-    return TransformersSampler(model, tokenizer, config.prompt.stop)
+    return TransformersSampler(model, tokenizer)
 
 
 class RecordingSampler:
@@ -113,8 +113,10 @@ class RecordingSampler:
         """Write a shard for each batch that is missing, and return the shards of all batches; see `record_samples`."""
         from rloop_core.trajectories.shards import ShardName, is_whole, write_shard  # it loads pyarrow
 
-        folder, step, settings = sampling.folder, sampling.step, sampling.settings
+        folder, step = sampling.folder, sampling.step
         problems = encode_problems(sampling.problems, self._config, self.tokenizer)
+        stop, ends = endings((problem.source for problem in problems), self._config, self.tokenizer)
+        settings = replace(sampling.settings, stop=stop, turn_ends=ends)
         ranks = [sampling.first_rank + number for number in range(len(plan_batches(problems, settings)))]
         paths = [folder / ShardName(step, rank, 0).format() for rank in ranks]
         assigned = own_batches(len(paths), share)

@@ -1,11 +1,13 @@
 """Sampling with transformers' `generate`: batches of similar prompt lengths, each with a seed of its own.
 
-A prompt is read once for all its samples, finished sequences leave the batch, and the key-value cache grows in place:
-together they make it several times faster than calling `generate` on each problem. `generate` still samples each token.
+A prompt is read once for all its samples, finished sequences leave the batch, the key-value cache grows in place, and
+a token costs one random number, not one for every token of the vocabulary: together they make it several times faster
+than calling `generate` on each problem.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
@@ -13,7 +15,13 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.errors import ConfigError
-from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, make_completions, plan_batches
+from rloop_core.rollout.engine import (
+    Completion,
+    SamplingSettings,
+    batch_seed,
+    make_completions,
+    plan_batches,
+)
 from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
 
@@ -28,6 +36,8 @@ _WORTH_LEAVING = 0.125
 """Share of finished sequences from which they leave; selecting the other rows copies the cache."""
 _CACHE_ROOM = 64
 """Tokens of room added to a layer's cache when it is full."""
+_BLOCK = 256
+"""Tokens in a block of the vocabulary; a first draw chooses a block."""
 
 
 class TransformersSampler:
@@ -37,9 +47,8 @@ class TransformersSampler:
         ConfigError: The policy has no key-value cache.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str] = ()) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         _check_cache(model)
-        self._stop = tuple(stop)
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._eos = eos_token_ids(model, tokenizer)
@@ -57,7 +66,7 @@ class TransformersSampler:
             torch.manual_seed(batch_seed(settings, number))
             with torch.no_grad():
                 samples = self._generate(prompts, settings)
-            yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, self._stop)
+            yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, settings)
 
     def close(self) -> None:
         """Do nothing: this engine starts no process."""
@@ -91,7 +100,8 @@ class TransformersSampler:
         cache = self._prefill(ids, mask)
         completions: list[list[int]] = [[] for _ in prompts]
         values: list[list[list[float]]] = [[] for _ in prompts]
-        recorder = LogProbRecorder(settings.temperature, settings.top_p, entropies)
+        draw = TokenDraw(settings.temperature, settings.top_p, entropies)
+        self._ends, self._stop = {*self._eos, *settings.turn_ends}, settings.stop
         prompt_of_row = list(range(len(prompts)))
         while prompt_of_row:
             generated = ids.shape[1] - width
@@ -100,12 +110,12 @@ class TransformersSampler:
                 attention_mask=mask,
                 past_key_values=cache,
                 generation_config=self._settings(min(max(_CHUNK, generated // 4), settings.max_tokens - generated)),
-                logits_processor=[recorder],
+                logits_processor=[draw],
                 synced_gpus=False,  # ranks call it unequally often; under ZeRO-3 the weights are whole here
             )
             rows = [self._cut(row) for row in ids[:, width:].tolist()]
-            ended = [row[-1] in self._eos or len(row) >= settings.max_tokens or self._stops(row) for row in rows]
-            for prompt, row, chunk in zip(prompt_of_row, rows, recorder.take(ids), strict=True):
+            ended = [row[-1] in self._ends or len(row) >= settings.max_tokens or self._stops(row) for row in rows]
+            for prompt, row, chunk in zip(prompt_of_row, rows, draw.take(), strict=True):
                 completions[prompt] = row
                 values[prompt] += chunk[: len(row) - len(values[prompt])]
             if all(ended):
@@ -138,24 +148,21 @@ class TransformersSampler:
         return cache
 
     def _settings(self, tokens: int) -> GenerationConfig:
-        """Return `generate`'s settings; `LogProbRecorder` applies temperature and nucleus."""
+        """Return `generate`'s settings, by which it takes the token that `TokenDraw` has drawn."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
             max_new_tokens=tokens,
-            do_sample=True,
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            eos_token_id=self._eos,
+            do_sample=False,
+            eos_token_id=[*self._ends],
             pad_token_id=self._tokenizer.pad_token_id,
             bos_token_id=self._tokenizer.bos_token_id,
             disable_compile=True,
         )
 
     def _cut(self, row: list[int]) -> list[int]:
-        """Return the row up to and including its first eos, or the token that completes its first stop text."""
-        end = next((index for index, token in enumerate(row) if token in self._eos), len(row))
+        """Return the row up to and including its first end, an ending token or stop text."""
+        end = next((index for index, token in enumerate(row) if token in self._ends), len(row))
         row = row[: end + 1]
         if not self._stops(row):
             return row
@@ -166,12 +173,12 @@ class TransformersSampler:
         return any(each in text for each in self._stop)
 
 
-class LogProbRecorder:
-    """Logits processor that applies temperature and nucleus, and records each sampled token's log-probability.
+class TokenDraw:
+    """Logits processor that applies temperature and nucleus, draws each row's token, and leaves no other possible.
 
-    `generate` applies its own warpers after the processors it is given, where their result cannot be read. So the same
-    warpers run here, and `generate` is given neither setting. A token is known at the next call only, so the scores of
-    one step are held. With `entropies` it records the entropies of the distributions as well.
+    `generate` draws by `torch.multinomial`: an exponential variate for every token of the vocabulary, on one core. With
+    49,152 tokens that is a seventh of the time of a 135 M model in float32, and a fifth in bfloat16. With `entropies`
+    those of the distributions are kept as well.
     """
 
     def __init__(self, temperature: float, top_p: float, entropies: bool = False) -> None:
@@ -180,38 +187,53 @@ class LogProbRecorder:
         self._warpers: list[Any] = [TemperatureLogitsWarper(temperature)] if temperature != 1.0 else []
         self._warpers += [TopPLogitsWarper(top_p)] if top_p < 1.0 else []
         self._entropies = entropies
-        self._scores: torch.Tensor | None = None
         self._values: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return the warped scores of the next token; called by `generate`."""
-        self._record(input_ids)
+        """Return scores (rows, vocabulary) that are finite for the drawn tokens alone; called by `generate`."""
+        import torch
+
         for warper in self._warpers:
             scores = warper(input_ids, scores)
-        self._scores = scores
-        return scores
+        probabilities = scores.softmax(dim=1)
+        tokens = draw(probabilities)
+        values = [probabilities.gather(1, tokens).log()]
+        if self._entropies:
+            values.append(torch.special.entr(probabilities).sum(dim=1, keepdim=True))
+        self._values.append(torch.cat(values, dim=1))
+        return scores.fill_(-math.inf).scatter_(1, tokens, 0.0)
 
-    def take(self, ids: torch.Tensor) -> list[list[list[float]]]:
-        """Return the values of the tokens sampled since the last call, for each row of `generate`'s `ids`.
+    def take(self) -> list[list[list[float]]]:
+        """Return the values of each row's tokens since the last call.
 
-        Shape (rows, tokens, 1 or 2): log-probability and, if it is recorded, entropy.
+        Shape (rows, tokens, 1 or 2): log-probability and, if it is kept, entropy, in nats.
         """
         import torch
 
-        self._record(ids)
         rows: list[list[list[float]]] = torch.stack(self._values, dim=1).tolist()
-        self._values, self._scores = [], None
+        self._values = []
         return rows
 
-    def _record(self, ids: torch.Tensor) -> None:
-        import torch
 
-        if self._scores is not None:
-            chosen = self._scores.gather(1, ids[:, -1:])[:, 0]
-            values = [(chosen - self._scores.logsumexp(dim=1)).float()]
-            if self._entropies:
-                values.append(torch.special.entr(self._scores.float().softmax(dim=1)).sum(dim=1))
-            self._values.append(torch.stack(values, dim=1))
+def draw(probabilities: torch.Tensor) -> torch.Tensor:
+    """Return a token of each row, (rows, 1), drawn with its probability.
+
+    It inverts the distribution function, of blocks of tokens and then within one, in float64.
+    """
+    import torch
+
+    rows, vocabulary = probabilities.shape
+    blocks = torch.nn.functional.pad(probabilities, (0, -vocabulary % _BLOCK)).view(rows, -1, _BLOCK)
+    block = _draw_index(blocks.sum(dim=2))
+    return block * _BLOCK + _draw_index(blocks[torch.arange(rows, device=block.device), block[:, 0]])
+
+
+def _draw_index(weights: torch.Tensor) -> torch.Tensor:
+    """Return an index of each row, (rows, 1), drawn in proportion to its weights."""
+    import torch
+
+    sums = weights.double().cumsum(dim=1)
+    return torch.searchsorted(sums, sums[:, -1:] * torch.rand_like(sums[:, -1:]), right=True)
 
 
 def _check_cache(model: PreTrainedModel) -> None:

@@ -54,7 +54,6 @@ class VllmEngine:
         _set_environment(config, device)
         self._most_batches = _BATCHES_IN_FLIGHT * replicas
         self._tokenizer = tokenizer
-        self._stop = list(config.prompt.stop)
         self._eos = eos_token_ids(policy, tokenizer)
         self._requests = 0
         self._llm: Any = None
@@ -77,7 +76,7 @@ class VllmEngine:
         """
         plan = plan_batches(problems, settings)
         waiting = deque(number for number in range(len(plan)) if batches is None or number in batches)
-        in_flight: dict[Future[list[tuple[list[int], float]]], int] = {}
+        in_flight: dict[Future[list[tuple[list[int], None]]], int] = {}
         try:
             while waiting or in_flight:
                 while waiting and len(in_flight) < self._most_batches:
@@ -87,7 +86,7 @@ class VllmEngine:
                 for done in wait(in_flight, return_when=FIRST_COMPLETED).done:
                     number = in_flight.pop(done)
                     samples, pairs = done.result(), plan[number]
-                    yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, self._stop)
+                    yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, settings)
         finally:
             for future in in_flight:
                 future.cancel()
@@ -118,12 +117,12 @@ class VllmEngine:
 
     async def _sample(
         self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
-    ) -> list[tuple[list[int], float]]:
-        """Return the token ids of a batch's completions, each with the sum of their log-probabilities."""
+    ) -> list[tuple[list[int], None]]:
+        """Return the token ids of a batch's completions, without their log-probabilities."""
         seeds = (derive_seed(seed, "sequence", position) for position in range(len(prompts)))
         return await asyncio.gather(*(self._complete(*each, settings) for each in zip(prompts, seeds, strict=True)))
 
-    async def _complete(self, prompt: Sequence[int], seed: int, settings: SamplingSettings) -> tuple[list[int], float]:
+    async def _complete(self, prompt: Sequence[int], seed: int, settings: SamplingSettings) -> tuple[list[int], None]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -133,11 +132,11 @@ class VllmEngine:
             top_p=settings.top_p,
             max_tokens=settings.max_tokens,
             seed=seed,
-            stop_token_ids=self._eos,
-            logprobs=0,  # of the sampled token alone
-            stop=self._stop,
+            stop_token_ids=[*self._eos, *settings.turn_ends],
+            logprobs=None,  # one process passes on the tokens of all replicas: at a third of the rate with them
+            stop=list(settings.stop),
             include_stop_str_in_output=True,
-            detokenize=bool(self._stop),
+            detokenize=bool(settings.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         self._requests += 1
@@ -148,7 +147,7 @@ class VllmEngine:
             message = "vLLM's engine process ended without an answer"
             fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
             raise StageCrashed(message, field=FIELD, fix=fix) from error
-        return list(output.outputs[0].token_ids), output.outputs[0].cumulative_logprob
+        return list(output.outputs[0].token_ids), None
 
 
 def _set_environment(config: Config, device: str) -> None:
@@ -182,7 +181,8 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
     }
     return {
         "model": str(policy),
-        "skip_tokenizer_init": not config.prompt.stop,  # prompts and completions are token ids
+        # Prompts and completions are token ids.
+        "skip_tokenizer_init": not any(config.prompt_of(source).stop for source in config.every_source),
         "load_format": "safetensors",
         "dtype": config.policy.dtype,
         "seed": 0,  # each sequence has its own
@@ -195,7 +195,6 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "data_parallel_size": replicas,
         # In a Ray actor vLLM would ask Ray for the GPUs that the actor holds.
         "distributed_executor_backend": "mp" if placement.vllm.tensor_parallel > 1 else None,
-        "logprobs_mode": "processed_logprobs",  # after temperature and nucleus
         "disable_log_stats": True,
         **(on_cpu if device == "cpu" else {}),
     }

@@ -20,7 +20,7 @@ from rloop_core.rollout.policy import (
     load_tokenizer,
     resolve_policy,
 )
-from rloop_core.rollout.prompts import check_vocabulary, encode_problems, turn_end, within_limits
+from rloop_core.rollout.prompts import check_vocabulary, encode_problems, endings, within_limits
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.runtime.events import as_notes
@@ -152,7 +152,7 @@ def run(context: StageContext) -> StageOutcome:
 def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: Path) -> list[str]:
     """Tokenize all prompts; refuse a tokenizer that gives others after it was `saved`, as later stages load it.
 
-    Returns notes for the user: a prompt as the policy sees it, and a warning if its turns do not end with an eos.
+    Returns notes for the user: a prompt as the policy sees it, and the token besides eos that ends a completion.
     """
     tokenizer = load_tokenizer(policy)
     if "transformers" in (config.explore.engine, config.placement.engine):
@@ -168,15 +168,15 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: 
             fix = "save it with this transformers, and take what is random out of its chat template"
             raise ConfigError(what, field="policy.path", fix=fix)
     notes = []
-    for source, prompt in {source.label: config.prompt_of(source) for source in config.training_sources}.items():
+    for source in config.training_sources:
+        prompt = config.prompt_of(source)
         if prompt.template not in TEMPLATES or prompt.system or prompt.examples or prompt.in_chat_format:
-            first = (problem for problem in sets[0] if problem.source == source)
+            first = (problem for problem in sets[0] if problem.source == source.label)
             shown = encode_problems(islice(first, 1), config, tokenizer)[0].prompt
             notes.append(f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}")
-    prompts = {config.prompt_of(source).model_dump_json(): config.prompt_of(source) for source in config.every_source}
-    ends = {turn_end(prompt, tokenizer) for prompt in prompts.values()} - {None, *eos_token_ids(policy, tokenizer)}
-    for end in ends:
+    _, ends = endings((source.label for source in config.every_source), config, tokenizer)
+    for end in {*ends}.difference(eos_token_ids(policy, tokenizer)):
         name = printable_line(str(tokenizer.convert_ids_to_tokens(end)), 40)
-        fix = f"add {end} to eos_token_id in the model's generation_config.json, or set prompt.stop to [{name!r}]"
-        notes.append(f"the chat format ends a turn with {name}, which is no eos token of the model: {fix}")
+        told = "elsewhere the policy needs it in generation_config.json"
+        notes.append(f"completions also end with {name}, the end of a turn, which is no eos of the model; {told}")
     return notes

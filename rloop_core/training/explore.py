@@ -12,7 +12,7 @@ from rloop_core.errors import StageError
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
-from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.rollout.prompts import EncodedProblem, endings
 from rloop_core.rollout.vllm_server import asks_server, check_server, keep_weights_here
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
 from rloop_core.training.settings import TrainingJob, grpo_config
@@ -84,7 +84,13 @@ def make_trainer(
         keep_weights_here(job.config)
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
-    eos, stop = eos_token_ids(model, tokenizer), job.config.prompt.stop
+    stop, ends = endings((source.label for source in job.config.training_sources), job.config, tokenizer)
+    # The sampler and TRL ask the model.
+    eos = model.generation_config.eos_token_id = eos_token_ids(model, tokenizer, ends)
+    arguments = grpo_config(job)
+    if arguments.use_vllm:  # which TRL asks for token ids alone where there are no texts to find
+        texts = {"stop": list(stop), "include_stop_str_in_output": True} if stop else arguments.generation_kwargs
+        arguments.generation_kwargs = {**(texts or {}), "stop_token_ids": eos}
     answer = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos, stop)
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
@@ -102,7 +108,7 @@ def make_trainer(
         micro_batch_tokens=job.config.placement.pass_tokens,
         model=model,
         reward_funcs=rewards,
-        args=grpo_config(job),
+        args=arguments,
         train_dataset=Dataset.from_dict({"prompt": [problem.prompt for problem in problems]}),  # TRL only counts it
         processing_class=tokenizer,
         peft_config=adapter_settings(job.config, "explore"),

@@ -169,10 +169,8 @@ def _vllm(config: Config) -> dict[str, Any]:
             "generation_kwargs": {"detokenize": False},  # TRL takes the token ids
             "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
         }
-    stop = {"stop": list(config.prompt.stop), "include_stop_str_in_output": True}
     return {
         **mode,
-        **({"generation_kwargs": stop} if config.prompt.stop else {}),
         "use_vllm": True,
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": config.explore.importance_correction,

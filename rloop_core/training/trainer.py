@@ -102,6 +102,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             max_tokens=self.max_completion_length,
             batch=generation_batch,
             seed=0,  # unused: the trainer's random state, which its checkpoints hold, decides
+            stop=answer_reward.stop,
         )
 
     def get_train_dataloader(self) -> DataLoader[int]:
@@ -221,7 +222,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as policy:
-            sampler = TransformersSampler(policy, self._tokenizer, self._answer_reward.stop)
+            sampler = TransformersSampler(policy, self._tokenizer)
             samples = sampler.sample_ids(prompt_ids, self._sampling_settings)
             policy.train()
         return [_Sample(*sample, None) for sample in samples]

@@ -48,7 +48,9 @@ TRAJECTORY_SCHEMA: pa.Schema = pa.schema(
         _column("length", pa.int32()),  # completion tokens
         _column("finished", pa.bool_()),  # EOS seen within the budget
         _column("kept", pa.bool_()),  # in the update after dynamic sampling
-        _column("logprob_sum", pa.float32(), nullable=True),  # as drawn: temperature and nucleus included
+        _column(
+            "logprob_sum", pa.float32(), nullable=True
+        ),  # as drawn: temperature and nucleus included; null from vLLM in evaluate and harvest
         _column("entropy_mean", pa.float32(), nullable=True),
         _column("boxes", pa.int32()),  # boxed answers in the completion
         _column("policy_step", pa.int32()),  # optimizer updates before sampling

@@ -15,7 +15,7 @@ from rloop_core.config import Config, PromptConfig, make_config
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import Problem, ProblemSet, problem_id
 from rloop_core.rewards.judges import Judges
-from rloop_core.rollout.prompts import encode_problems, render, turn_end
+from rloop_core.rollout.prompts import encode_problems, render, turn_ends
 from rloop_core.verifier import judge
 
 
@@ -145,8 +145,8 @@ def test_the_tokens_of_a_prompt(name: str, prompt: dict[str, Any], expected: str
     tokenizer.chat_template = form
     (encoded,) = encode_problems(problems(("1+1=", "2")), asked(**prompt), tokenizer)
     assert "".join(tokenizer.convert_ids_to_tokens(encoded.prompt_ids)) == expected
-    found = turn_end(PromptConfig(**prompt), tokenizer)
-    assert found == (tokenizer.convert_tokens_to_ids(end) if end else None)
+    found = turn_ends(PromptConfig(**prompt), tokenizer)
+    assert found == ((tokenizer.convert_tokens_to_ids(end),) if end else ())
 
 
 def test_a_chat_format_that_names_the_date_gives_one_prompt_on_every_day(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_tokens_come_with_the_model_s_own_probabilities() -> None:
 def test_a_stop_text_ends_a_completion_behind_it(stop: tuple[str, ...]) -> None:
     problems = encoded(small_config())[:6]
     free = _sample(TransformersSampler(bundled(), TOKENIZER), problems)
-    stopped = _sample(TransformersSampler(bundled(), TOKENIZER, stop), problems)
+    stopped = _sample(TransformersSampler(bundled(), TOKENIZER), problems, stop=stop)
     assert len(free) == len(stopped)
     met = 0
     for one in stopped:

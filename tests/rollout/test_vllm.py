@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,12 +99,12 @@ def test_both_engines_find_the_same_likeliest_completions(vllm: RolloutEngine, o
             assert (sample.problem, sample.sample, sample.text, sample.finished) == (
                 other.problem, other.sample, other.text, other.finished,
             )  # fmt: skip
-            assert sample.logprob_sum == pytest.approx(other.logprob_sum, abs=0.02)
+            assert sample.logprob_sum is None
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.3, 0.8)])
 @pytest.mark.parametrize("kind", ["vllm", "ours"])
-def test_a_completion_s_log_probability_is_the_policy_s_as_it_was_drawn(
+def test_completions_are_the_policy_s_and_ours_have_their_log_probabilities(
     kind: str, temperature: float, top_p: float, request: pytest.FixtureRequest
 ) -> None:
     from transformers import TopPLogitsWarper
@@ -117,7 +118,8 @@ def test_a_completion_s_log_probability_is_the_policy_s_as_it_was_drawn(
         if top_p < 1:
             logits = TopPLogitsWarper(top_p)(None, logits)
         expected = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None]).sum().item()
-        assert sample.logprob_sum == pytest.approx(expected, abs=2e-3)
+        assert expected > -math.inf, "no token is outside the nucleus"
+        assert sample.logprob_sum == (None if kind == "vllm" else pytest.approx(expected, abs=2e-3))
         assert sample.finished == (row[-1] == TOKENIZER.eos_token_id) and 1 <= len(row) <= 40
         assert TOKENIZER.eos_token_id not in row[:-1]
         assert sample.text == TOKENIZER.decode(row, skip_special_tokens=True)
@@ -150,7 +152,7 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
     assert all((a.problem, a.sample) == (b.problem, b.sample) for a, b in pairs)
     same = [(a, b) for a, b in pairs if a.token_ids == b.token_ids]
     assert len(same) >= 0.95 * len(pairs) == 57
-    assert all(a.logprob_sum == pytest.approx(b.logprob_sum, abs=1e-3) and a.text == b.text for a, b in same)
+    assert all(a.text == b.text for a, b in same)
 
 
 def test_one_of_two_replicas_killed_ends_all_and_what_was_drawn_stays(

@@ -51,7 +51,7 @@ def test_harvest_and_evaluate_of_the_smoke_run_on_vllm(tmp_path: Path) -> None:
             own = table.filter(pc.greater_equal(table["rank"], SNAPSHOT_RANK if stage.name == "harvest" else 0))
             assert own.num_rows == count
             for row in own.to_pylist():
-                assert row["logprob_sum"] < 0 and row["length"] == len(row["completion_ids"])
+                assert row["logprob_sum"] is None and row["length"] == len(row["completion_ids"])
                 assert row["finished"] == (row["completion_ids"][-1] == 416)
                 assert (row["verdict"] == "truncated") == (not row["finished"])
                 assert row["reward"] == float(row["verdict"] == "correct")
