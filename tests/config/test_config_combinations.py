@@ -41,7 +41,6 @@ def config(**sections):
         ({"problems": [{"source": "gsm8k"}, {"source": "gsm8k"}]}, "problems", "give one a `name`"),
         ({"problems": [{"source": "gsm8k"}, {"source": "aime24", "wieght": 2}]}, "problems.1.wieght", "'weight'"),
         ({"problems": [{"source": "gsm8k"}, {"source": "f.jsonl", "reward": "exct"}]}, "problems.1.reward", "exact"),
-        ({"problems": [{"source": "gsm8k", "prompt": {"stop": ["x"]}}]}, "prompt.stop", "for all sets"),
         (
             {"problems": {"source": "a.jsonl", "reward": "exact"}, "evaluate": {"sets": [{"source": "a.jsonl"}]}},
             "problems",
