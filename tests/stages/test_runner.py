@@ -197,6 +197,18 @@ def test_a_stage_that_an_artifact_made_again_has_outdated_is_shown_as_changed_bu
     assert StageRunner(config, store, None).remaining() == [(1, "filter"), (1, "rft")]
 
 
+def test_a_stage_publishes_nothing_once_another_process_has_taken_the_run(config: Config) -> None:
+    store = Store(config.placement.store)
+
+    def overtaken(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
+        store.write_bytes("small/lease.json", b'{"token": "elsewhere", "epoch": 2, "released": false}')
+        return _write(job, on_event)
+
+    with Lease(store, "small", heartbeat=60.0) as lease, pytest.raises(LeaseError):
+        StageRunner(config, store, lease, launch=overtaken).ensure("explore", 0)
+    assert read_manifest(store, "small", 0, "explore") is None
+
+
 @pytest.mark.parametrize("again", ["equal", "otherwise"])
 def test_what_is_lost_or_damaged_is_made_again_without_a_question_whatever_comes_out(
     again: str, config: Config
