@@ -123,8 +123,7 @@ class _Sample(NamedTuple):
 def _read_samples(source: str) -> Iterator[_Sample]:
     """Yield the samples of a JSON-lines file (`-`: stdin), of a parquet file, or of all parquet files below a folder.
 
-    Raises:
-        ProblemsError: No such file, or a malformed line, named by its number.
+    Raises ProblemsError if there is no such file, or for a malformed line, named by its number.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -36,10 +36,9 @@ _FORMER_FIELDS = {
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a config file (YAML) and apply `a.b=c` overrides, in order; their values are YAML too.
+    """Read a config file (YAML) and apply `a.b=c` overrides, in order; raise ConfigError as `make_config`.
 
-    Raises:
-        ConfigError: Missing or malformed file, unknown key, wrong type or impossible combination.
+    The overrides' values are YAML too.
     """
     data = read_mapping(path)
     for override in overrides:
@@ -48,11 +47,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def read_mapping(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file's fields without validating them.
-
-    Raises:
-        ConfigError: The file is missing or malformed.
-    """
+    """Read a YAML file's fields without validating them; raise ConfigError if it is missing or malformed."""
     try:
         with open(path, "rb") as stream:
             text = stream.read(MOST_BYTES + 1).decode("utf-8")
@@ -67,8 +62,8 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
 def parse_yaml(text: str, where: str) -> Any:
     """Parse a YAML text into null, booleans, numbers, strings, lists, and mappings with string keys.
 
-    Raises:
-        ConfigError: It is longer than MOST_BYTES, has aliases, or is malformed; names the line, and `where` it is from.
+    Raises ConfigError, with the line and `where` the text is from, if it is malformed, has aliases or is longer than
+    MOST_BYTES.
     """
     if len(text.encode(errors="surrogatepass")) > MOST_BYTES:
         raise ConfigError(f"is longer than {MOST_BYTES // 1024} KiB", field=where, fix="shorten it")
@@ -153,19 +148,14 @@ _Loader.add_constructor(None, _Loader.construct_undefined)  # type: ignore[type-
 
 
 def make_config(data: Mapping[str, Any], unknown: Unknown = "forbid") -> Config:
-    """Validate plain data into a Config; `unknown` fields are refused or ignored.
-
-    Raises:
-        ConfigError: Names the first field at fault and the fix.
-    """
+    """Validate plain data into a Config; `unknown` fields are refused or ignored. Raises ConfigError as `validate`."""
     return validate(Config, data, "config", unknown)
 
 
 def validate(model: type[SectionT], data: Mapping[str, Any], name: str, unknown: Unknown = "forbid") -> SectionT:
-    """Validate plain data without type conversions.
+    """Validate plain data, whose `name` errors say, without type conversions.
 
-    Raises:
-        ConfigError: Names the first field at fault and the fix; `name` stands for the whole data.
+    Raises ConfigError, which names the first field at fault and the fix.
     """
     try:
         check_plain(data, DEEPEST)
@@ -179,8 +169,7 @@ def validate(model: type[SectionT], data: Mapping[str, Any], name: str, unknown:
 def assign(data: dict[str, Any], override: str) -> None:
     """Apply an assignment such as `explore.steps=20` to plain data.
 
-    Raises:
-        ConfigError: The assignment is malformed, or its path leads into a value that is not a section.
+    Raises ConfigError if it is malformed, or its path leads into a value that is not a section.
     """
     path, separator, value = override.partition("=")
     keys = path.strip().split(".")

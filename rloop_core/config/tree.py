@@ -174,11 +174,7 @@ def dated(config: Config, day: date) -> Config:
 
 
 def check_context(config: Config, context_tokens: int | None, source: str) -> None:
-    """Check that prompt + completion budget fit into the model's context, if it is known; `source` says where from.
-
-    Raises:
-        ConfigError: The budget does not fit.
-    """
+    """Raise ConfigError unless prompt + completion fit into the context, if it is known; `source` says where from."""
     prompt, completion = config.prompt.max_tokens, max(config.explore.max_completion_tokens, config.longest_evaluation)
     if context_tokens is None or prompt + completion <= context_tokens:
         return

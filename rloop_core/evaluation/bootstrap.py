@@ -35,10 +35,8 @@ def intervals(*sets: npt.ArrayLike, seed: int = 0) -> list[Interval]:
     Of several problem sets it is the interval of the mean over sets, each with the same weight. The problems of each
     set are resampled separately: the sets are fixed, the problems in them are not.
 
-    Each set is a finite table of shape [metrics, problems], with the same metrics. Equal seeds give equal intervals.
-
-    Raises:
-        StageError: There are no sets or no problems, or a value is not finite.
+    Each set is a table of shape [metrics, problems], with the same metrics. Equal seeds give equal intervals. Raises
+    StageError if there are no sets or no problems, or a value is not finite.
     """
     tables = [np.asarray(values, dtype=np.float64) for values in sets]
     if not tables or any(table.ndim != 2 or table.shape[1] == 0 for table in tables):

@@ -45,8 +45,7 @@ def metrics_of(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
     """Return `n` and `c` broadcast to one shape, as signed integers (unsigned ones would wrap in n - c).
 
-    Raises:
-        StageError: They are not whole numbers, n is below 1, or c is outside 0..n.
+    Raises StageError if they are not whole numbers, n is below 1, or c is outside 0..n.
     """
     total, correct = np.broadcast_arrays(np.asarray(n), np.asarray(c))
     for counts in (total, correct):
@@ -61,16 +60,10 @@ def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
 
 
 def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
-    """Return the unbiased pass@k of every problem, shape [...] in [0, 1].
+    """Return the unbiased pass@k of every problem, shape [...] in [0, 1]: k is the size of the draw.
 
-    Args:
-        n: Samples, shape [...], at least k each.
-        c: Correct samples, broadcast against `n`.
-        k: Size of the draw, at least 1.
-
-    Raises:
-        ConfigError: k is below 1 or above some n.
-        StageError: The counts are impossible.
+    Of n samples, shape [...], c are correct; both are broadcast. Raises ConfigError if k is below 1 or above some n,
+    StageError for impossible counts.
     """
     total, correct = checked_counts(n, c)
     if k < 1:

@@ -53,11 +53,7 @@ class Outcomes:
         return len(self.problem_ids)
 
     def majority(self) -> Floats:
-        """Return majority@n of each problem, shape [problems] in [0, 1].
-
-        Raises:
-            StageError: Only the counts are known.
-        """
+        """Return majority@n of each problem, shape [problems] in [0, 1]; StageError if only the counts are known."""
         if self.wrong is None:
             raise StageError("the answers are not known", field="majority", fix="score the samples, not their counts")
         rows = zip(self.c.tolist(), self.wrong, strict=True)
@@ -75,10 +71,8 @@ class Outcomes:
     ) -> Outcomes:
         """Return outcomes from counts (shape [problems] or a number), for problems in any order.
 
-        `wrong` holds votes by problem id; a problem that is not in it has no wrong answer.
-
-        Raises:
-            StageError: There are no problems, one is listed twice, or counts are impossible.
+        `wrong` holds votes by problem id; a problem that is not in it has no wrong answer. Raises StageError if there
+        are no problems, one is listed twice, or counts are impossible.
         """
         if not len(problem_ids):
             raise StageError("there are no samples to score", field="evaluate")
@@ -100,8 +94,7 @@ class Outcomes:
 def problem_outcomes(samples: pa.Table | Sequence[str | Path]) -> Outcomes:
     """Return the outcomes of evaluation samples: a table of the trajectory schema, or the parquet files with them.
 
-    Raises:
-        StageError: There are no samples, or a file is not of the schema.
+    Raises StageError if there are no samples, or a file is not of the schema.
     """
     import pyarrow.parquet as pq
 
@@ -139,13 +132,9 @@ def wrong_votes(samples: Iterable[tuple[str, str | None, str]]) -> Mapping[str, 
 def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
     """Return avg@n, pass@k and majority@n with 95 % bootstrap intervals over problems, and what they rest on.
 
-    Returns:
-        ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., "majority@32": {...}, problems, samples, truncated
-        (share of samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a
-        problem)}``. See `problem_values` for the metrics.
-
-    Raises:
-        ConfigError: A k is above the samples of some problem.
+    ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., "majority@32": {...}, problems, samples, truncated (share of
+    samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a problem)}``. See
+    `problem_values` for the metrics. Raises ConfigError if a k is above the samples of some problem.
     """
     values = problem_values(outcomes, ks)
     samples = int(outcomes.n.sum())

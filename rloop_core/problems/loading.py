@@ -23,12 +23,9 @@ MOST_ROWS = 20_000_000
 def load_problems(source: ProblemSource) -> ProblemSet:
     """Load the problems of a source, in its order, each normalised text once.
 
-    Problems that appear with different golds are dropped, since none can be trusted; the set counts them and
-    all other rows that it leaves out.
-
-    Raises:
-        ProblemsError: Unknown name, missing or malformed input, unreachable hub, or no problem left; one line that
-            names the field or row and the fix.
+    Problems that appear with different golds are dropped, since none can be trusted; the set counts them and all other
+    rows that it leaves out. Raises ProblemsError, which names the field or row and the fix, for an unknown name, an
+    unreachable hub, missing or malformed input, or if no problem is left.
     """
     rows, problem_columns, gold_columns = _rows(source)
     # Memory grows with the different texts, not with the rows: DAPO's 1.8 million rows hold 18 thousand texts.
@@ -83,11 +80,7 @@ def load_problems(source: ProblemSource) -> ProblemSet:
 
 
 def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[str, ...]]:
-    """Return the rows of a source, its problem columns, and its gold columns.
-
-    Raises:
-        ProblemsError: The source is neither a known name, nor a generator, a file or a hub id.
-    """
+    """Return the rows of a source, its problem and its gold columns; raise ProblemsError for an unknown name."""
     name = source.source
     is_file = name not in registry.REGISTRY and sources.looks_like_file(name)
     hub = registry.HubSource(name, "") if is_file else registry.hub_source(name)

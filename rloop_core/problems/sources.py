@@ -42,8 +42,7 @@ class Rows:
 def file_rows(path: str, columns: Sequence[str]) -> Rows:
     """Stream the rows of a JSONL, JSON-array or parquet file; of the latter only `columns`, dotted ones if nested.
 
-    Raises:
-        ProblemsError: The file is missing, here; it is unreadable, or not what its name says, during iteration.
+    Raises ProblemsError if the file is missing; during iteration if it is unreadable, or not what its name says.
     """
     local = Path(path).expanduser()
     if not local.is_file():
@@ -108,10 +107,8 @@ def top_level(columns: Sequence[str], present: Sequence[str]) -> list[str] | Non
 def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config: str | None) -> Rows:
     """Return the rows of a hub data set; split, revision and config override the registry's.
 
-    If the hub cannot be reached, the local cache is used, provided that it has the pinned commit.
-
-    Raises:
-        ProblemsError: The hub cannot be reached, or has no such data set, split, config or revision.
+    If the hub cannot be reached, the local cache is used, provided that it has the pinned commit. Raises ProblemsError
+    if it has not, or if the hub has no such data set, split, config or revision.
     """
     commit = revision or hub.revision
     table = _hub_table(hub.hub_id, config or hub.config, split or hub.split, commit)
@@ -157,8 +154,7 @@ def _hub_table(hub_id: str, config: str | None, split: str, revision: str | None
 def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[str, Any]) -> Rows:
     """Generate `size` problems (default 100) of a reasoning-gym task; equal seed and params give equal problems.
 
-    Raises:
-        ProblemsError: There is no such task, or it refuses a parameter.
+    Raises ProblemsError if there is no such task, or it refuses a parameter.
     """
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
@@ -220,11 +216,8 @@ def problem_and_gold(
     A problem may be a chat prompt (list of role and content), of which the user message counts; a gold answer for the
     verifier (`math`) may be a list of acceptable ones, `$a$ OR $b$`. A dotted column reads a nested field. For other
     rewards the gold is the column's text, or its value as JSON, or empty without one, and the third value has the row's
-    other columns as a JSON object.
-
-    Raises:
-        ValueError: The row is not an object, lacks a problem or a usable gold, or has a value that is too long; the
-            message says which.
+    other columns as a JSON object. Raises ValueError, which says why, if the row is not an object, lacks a problem or a
+    usable gold, or has a value that is too long.
     """
     if isinstance(row, ValueError):
         raise row
@@ -258,11 +251,7 @@ def _check(name: str, text: str) -> None:
 
 
 def _field(row: dict[str, Any], column: str) -> Any:
-    """Return the value at a dotted path, None when a part is missing.
-
-    Raises:
-        ValueError: The text is too long.
-    """
+    """Return the value at a dotted path, None when a part is missing; raise ValueError if its text is too long."""
     value: Any = row
     for part in column.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -279,8 +268,7 @@ def _entries(value: Any) -> Sequence[Any]:
 def _problem(value: object) -> str | None:
     """Return the problem in a text, without DAPO's instructions, or in a chat prompt.
 
-    Raises:
-        ValueError: The chat has earlier turns, without which its last message may be another problem.
+    Raises ValueError if the chat has earlier turns, without which its last message may be another problem.
     """
     if isinstance(value, str):
         text = value.strip()

@@ -22,10 +22,8 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 def export_policy(run: RunRecord, target: Path, iteration: int | None = None) -> tuple[str, Manifest]:
     """Write an iteration's last policy and its model card into a folder; return its name, and the artifact's manifest.
 
-    Raises:
-        ArtifactDamaged: A stored file differs from its manifest, is missing in it, or is a symbolic link.
-        StageError: There is no such policy yet.
-        StoreError: The folder is not empty, in the run's store, or cannot be written.
+    Raises StageError if there is no such policy yet; ArtifactDamaged if a stored file differs from its manifest or is a
+    symbolic link; StoreError if the folder is not empty, in the run's store, or cannot be written.
     """
     stage = run.config.policy_stage
     stored = [index for index, name in sorted(run.manifests) if name == stage]

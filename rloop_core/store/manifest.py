@@ -129,9 +129,8 @@ def manifest_key(run: str, iteration: int, stage: str) -> str:
 def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifest | None:
     """Read the manifest of a stage; None when there is no artifact.
 
-    Raises:
-        ArtifactDamaged: The object is not a manifest of this stage, or was altered.
-        StoreError: A newer rloop wrote it.
+    Raises ArtifactDamaged if the object is not a manifest of this stage, or was altered; StoreError if a newer rloop
+    wrote it.
     """
     key = manifest_key(run, iteration, stage)
     try:
@@ -206,9 +205,8 @@ def publish(
     Nothing is replaced after that: a process that was frozen in here and overtaken finds what the other one published.
     `record` holds the manifest's other fields. The store is `guarded` by the lease.
 
-    Raises:
-        LeaseError: Another process publishes the same artifact.
-        StageError: The stage's figures or file names do not fit into a manifest.
+    Raises LeaseError if another process publishes the same artifact, StageError if the stage's figures or file names do
+    not fit into a manifest.
     """
     target = stage_folder(run, iteration, stage)
     try:

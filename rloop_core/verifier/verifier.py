@@ -34,10 +34,8 @@ class Verifier:
     math engine in a killable process. Safe from several threads. No signal is used in the caller.
 
     `workers` processes serve pairs that need the math engine; none is started before the first such pair. Each has
-    `memory_mb` MiB of address space, and `timeout` seconds of processor time for a pair.
-
-    Raises:
-        VerifierError: A setting is out of range.
+    `memory_mb` MiB of address space, and `timeout` seconds of processor time for a pair. Raises VerifierError for a
+    setting that is out of range.
     """
 
     def __init__(

@@ -75,9 +75,8 @@ def equal_values(
 ) -> bool:
     """Return True if two numbers are equal under the policies.
 
-    Args:
-        answer, gold: The values, and whether each is a percentage (35 \\% is 0.35, True).
-        tolerance: The relative difference from the gold that still counts as equal.
+    `answer` and `gold` are the values, and whether each is a percentage (35 \\% is 0.35, True); `tolerance` is the
+    relative difference from the gold that still counts as equal.
     """
     allowed = Fraction(str(tolerance))
     pairs = [(answer[0], gold[0])]
