@@ -65,10 +65,8 @@ def _awaited(value: Any) -> Any:
 def _number(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, str | bytes):
-        raise ValueError(f"returned {_shown(value)}, which is no number")
     try:
-        number = float(value)
+        number = float("" if isinstance(value, str | bytes) else value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"returned {_shown(value)}, which is no number") from None
     if not math.isfinite(number):
