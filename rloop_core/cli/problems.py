@@ -36,7 +36,7 @@ _SHOWN = 10
     help="An evaluation set: find the problems that it holds too. May be repeated.",
 )  # fmt: skip
 @workers_option
-@click.option("--out", type=PATH, help="Write the clean set to this new file, and the pairs of --against beside it.")
+@click.option("--out", type=PATH, help="Write the clean set to this new file.")
 @json_option
 def problems(
     source: str,
@@ -57,7 +57,7 @@ def problems(
     With --against, a problem is contaminated if its words equal those of an evaluation problem, however they are
     typeset, or if both share 13 words in a row AND it has 60 % of the evaluation problem's word triples. Prompt
     templates and boilerplate ("where m and n are relatively prime positive integers. Find m+n.") are removed first.
-    --out FILE.jsonl leaves the contaminated problems out, and writes all pairs to FILE.pairs.jsonl.
+    --out leaves the contaminated problems out; --json has all pairs.
 
     \b
     Examples:
@@ -70,10 +70,8 @@ def problems(
     from rloop_core.problems import load_problems
     from rloop_core.rewards.judges import Judges
 
-    pairs = out.with_name(f"{out.name.removesuffix('.jsonl')}.pairs.jsonl") if out and against else None
-    for path in (out, pairs):
-        if path and path.exists():
-            raise ConfigError(f"{path} is there already", field="--out", fix="name a new file")
+    if out and out.exists():
+        raise ConfigError(f"{out} is there already", field="--out", fix="name a new file")
     fields: dict[str, Any] = {"source": source, "limit": limit, "params": {}}
     for override in overrides:
         assign(fields, override)
@@ -83,8 +81,6 @@ def problems(
     contaminated = {match.training_id for match in matches}
     with Judges(config) as judges:
         refused = judges.refused_golds(problem_set)
-    if pairs:
-        _write(pairs, map(asdict, matches))
     if out:
         bad = {problem.id for problem in refused}
         clean = (problem for problem in problem_set.without(contaminated) if problem.id not in bad)

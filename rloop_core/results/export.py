@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import html
 import json
-import re
 import shutil
 from pathlib import Path
 
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, StageError, StoreError
+from rloop_core.problems.sources import looks_like_hub_id
 from rloop_core.results.findings import run_results
 from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.table import result_table
 from rloop_core.results.tables import MetricTable, markdown_text
 from rloop_core.store import Cache, Manifest, fetch
-
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
 def export_policy(run: RunRecord, target: Path, iteration: int | None = None) -> tuple[str, Manifest]:
@@ -66,7 +64,7 @@ def model_card(run: RunRecord, iteration: int, manifest: Manifest) -> str:
     """Return README.md in the hub's format; every name from outside is escaped for Markdown and HTML."""
     config, base, name = run.config, run.config.policy.path, run.policy_name(iteration)
     header = ["---", "library_name: transformers", "pipeline_tag: text-generation", "tags: [rloop]"]
-    header += [f"base_model: {json.dumps(base)}"] if _HUB_ID.match(base) else []
+    header += [f"base_model: {json.dumps(base)}"] if looks_like_hub_id(base) else []
     origin = {
         "arm": config.arm,
         "base policy": f"{base}@{config.policy.revision}" if config.policy.revision else base,
