@@ -98,6 +98,7 @@ def prefect_api() -> Iterator[None]:
         PREFECT_API_URL,
         PREFECT_CLIENT_MAX_RETRIES,
         PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        PREFECT_UI_ENABLED,
         temporary_settings,
     )
 
@@ -109,7 +110,6 @@ def prefect_api() -> Iterator[None]:
         from prefect.logging.handlers import APILogHandler
 
         import flows.rloop  # noqa: F401 - it loads the rest of Prefect while the server starts
-        from tasks.session import without_ui
 
         # Nothing evaluates heartbeats here, and each flow would wait up to a second for its heartbeat thread.
         settings = {
@@ -117,8 +117,9 @@ def prefect_api() -> Iterator[None]:
             PREFECT_API_AUTH_STRING: password,
             PREFECT_CLIENT_MAX_RETRIES: 3,  # a server that is gone for good ends the run within minutes
             PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+            PREFECT_UI_ENABLED: False,  # no artifacts, figures, tags and log lines for it
         }
-        with without_ui(), temporary_settings(updates=settings):
+        with temporary_settings(updates=settings):
             _wait_for(address)
             try:
                 yield

@@ -13,14 +13,7 @@ from rloop_core.results.findings import run_results
 from rloop_core.results.frame import Results
 from rloop_core.results.page import REPORT_FILE, write_report
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.table import (
-    ResultTable,
-    by_step,
-    effect_of_finetuning,
-    metric_table,
-    result_sentence,
-    result_table,
-)
+from rloop_core.results.table import by_step, effect_of_finetuning, metric_table, result_sentence, result_table
 from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
 from tasks.artifacts import code_markdown, escape_markdown, figure_markdown, metric_rows, publish, publish_table
@@ -30,14 +23,11 @@ from tasks.session import RunSession
 @task(name="report", task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
 def report(run: RunSession) -> str:
     """Write the run's report into its store, show the summary, and return the result in one sentence."""
-    store, name = run.runner.store, run.config.name
-    cache = run.runner.scratch() / "cache"
-    record = read_run(store, name, cache)
-    results = run_results(record, snapshots=False)
-    uri = store_report(store, name, run.runner.scratch() / name / "report", cache)
-    table = result_table(results)
-    sentence = result_sentence(results, table)
-    publish("markdown", f"{name}-report", without_secrets(_summary(results, table, uri, sentence)), sentence)
+    store, name, scratch = run.runner.store, run.config.name, run.runner.scratch()
+    results = run_results(read_run(store, name, scratch / "cache"), snapshots=False)
+    uri = store_report(store, name, scratch / name / "report", scratch / "cache")
+    sentence = result_sentence(results, result_table(results))
+    publish("markdown", f"{name}-report", without_secrets(_summary(results, uri, sentence)), sentence)
     return sentence
 
 
@@ -58,8 +48,8 @@ def upload_folder(store: Store, main: Path, prefix: str) -> str:
     return store.uri_of(f"{prefix}/{main.name}")
 
 
-def _summary(results: Results, table: ResultTable, uri: str, sentence: str) -> str:
-    (record,) = results.runs.values()
+def _summary(results: Results, uri: str, sentence: str) -> str:
+    (record,), table = results.runs.values(), result_table(results)
     notes = effect_of_finetuning(results)
     picture = policy_curves(results, by_step(results), iterations=True)
     tables = (metric_table(results, table, label) for label in results.sets)

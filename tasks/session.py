@@ -16,7 +16,6 @@ from rloop_core.store import Lease, Manifest, Store, manifest_key
 _listeners: list[OnRunEvent] = []
 _open: dict[tuple[str, str], RunSession] = {}
 _lock = threading.RLock()
-_has_ui = True
 
 
 class RunSession:
@@ -99,15 +98,6 @@ def announce(stage: str, iteration: int, event: Event) -> None:
 
 def has_ui() -> bool:
     """Return False with the embedded Prefect API, which has no UI and ends with its command."""
-    return _has_ui
+    from prefect.settings import PREFECT_UI_ENABLED
 
-
-@contextmanager
-def without_ui() -> Iterator[None]:
-    """Send nothing to a UI in this block: no progress, figures, tags or log lines."""
-    global _has_ui
-    before, _has_ui = _has_ui, False
-    try:
-        yield
-    finally:
-        _has_ui = before
+    return bool(PREFECT_UI_ENABLED.value())

@@ -123,8 +123,7 @@ class _Sample(NamedTuple):
 def _read_samples(source: str) -> Iterator[_Sample]:
     """Yield the samples of a JSON-lines file (`-`: stdin), of a parquet file, or of all parquet files below a folder.
 
-    Raises:
-        ProblemsError: No such file, or a malformed line, named by its number.
+    Raises ProblemsError if there is no such file, or for a malformed line, named by its number.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -235,10 +234,8 @@ def _show_metrics(title: str, summary: Mapping[str, Any]) -> None:
     """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
     from rloop_core.evaluation.metrics import metrics_of
 
-    out, table = (
-        console(),
-        plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title),
-    )
+    out = console()
+    table = plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title)
     for name, value in metrics_of(summary).items():
         table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
     out.print(table)

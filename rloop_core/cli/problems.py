@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rloop_core.cli.options import COUNT, PATH, json_option, workers_option
-from rloop_core.cli.output import console, plain_table, print_json, progress_bar
+from rloop_core.cli.output import console, plain_table, print_json
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
@@ -36,7 +36,7 @@ _SHOWN = 10
     help="An evaluation set: find the problems that it holds too. May be repeated.",
 )  # fmt: skip
 @workers_option
-@click.option("--out", type=PATH, help="Write the clean set to this new file, and the pairs of --against beside it.")
+@click.option("--out", type=PATH, help="Write the clean set to this new file.")
 @json_option
 def problems(
     source: str,
@@ -57,7 +57,7 @@ def problems(
     With --against, a problem is contaminated if its words equal those of an evaluation problem, however they are
     typeset, or if both share 13 words in a row AND it has 60 % of the evaluation problem's word triples. Prompt
     templates and boilerplate ("where m and n are relatively prime positive integers. Find m+n.") are removed first.
-    --out FILE.jsonl leaves the contaminated problems out, and writes all pairs to FILE.pairs.jsonl.
+    --out leaves the contaminated problems out; --json has all pairs.
 
     \b
     Examples:
@@ -70,22 +70,17 @@ def problems(
     from rloop_core.problems import load_problems
     from rloop_core.rewards.judges import Judges
 
-    pairs = out.with_name(f"{out.name.removesuffix('.jsonl')}.pairs.jsonl") if out and against else None
-    for path in (out, pairs):
-        if path and path.exists():
-            raise ConfigError(f"{path} is there already", field="--out", fix="name a new file")
+    if out and out.exists():
+        raise ConfigError(f"{out} is there already", field="--out", fix="name a new file")
     fields: dict[str, Any] = {"source": source, "limit": limit, "params": {}}
     for override in overrides:
         assign(fields, override)
-    with progress_bar("rows") as show:
-        problem_set = load_problems(validate(ProblemSource, fields, "problems"), show)
+    problem_set = load_problems(validate(ProblemSource, fields, "problems"))
     config = make_config({"problems": fields, "placement": {"verifier_workers": workers}})
     matches = _matches(source, problem_set, against)
     contaminated = {match.training_id for match in matches}
     with Judges(config) as judges:
         refused = judges.refused_golds(problem_set)
-    if pairs:
-        _write(pairs, map(asdict, matches))
     if out:
         bad = {problem.id for problem in refused}
         clean = (problem for problem in problem_set.without(contaminated) if problem.id not in bad)
@@ -124,8 +119,7 @@ def _matches(name: str, problem_set: ProblemSet, against: Sequence[str]) -> list
         )
         for label in dict.fromkeys(against)
     ]
-    with progress_bar("problems compared") as show:
-        return find_matches(problem_set, sets, show) if sets else []
+    return find_matches(problem_set, sets) if sets else []
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

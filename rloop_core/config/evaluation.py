@@ -169,15 +169,11 @@ class TrainingSource(ProblemSource):
     """Share of the drawn problems, against the weights of the other sources and whatever the sets' sizes."""
 
 
-def _form(problems: Any) -> str:
-    return SEVERAL if isinstance(problems, list | tuple) else ONE
-
-
 ONE, SEVERAL = "one source", "several sources"
 """How pydantic names the two forms of `problems`."""
 Sources = Annotated[
     Annotated[TrainingSource, Tag(ONE)] | Annotated[tuple[TrainingSource, ...], Field(min_length=1), Tag(SEVERAL)],
-    Discriminator(_form),
+    Discriminator(lambda problems: SEVERAL if isinstance(problems, list | tuple) else ONE),
 ]
 
 

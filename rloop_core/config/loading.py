@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -27,19 +27,12 @@ MOST_BYTES = 256 * 1024
 """Limit of one text; the shipped configs have 3 KB."""
 SectionT = TypeVar("SectionT", bound=Section)
 Unknown = Literal["forbid", "ignore"]
-_FORMER_FIELDS = {
-    "decontaminate": "leave it out: repeated problems leave training by themselves; to find copies in other words, "
-    "`rloop problems TRAIN --against EVALUATION --out FILE`, and train on FILE",
-    "placement.adopt": "leave it out: each run computes its own stages",
-}
-"""Fields of earlier releases, and what to do instead."""
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a config file (YAML) and apply `a.b=c` overrides, in order; their values are YAML too.
+    """Read a config file (YAML) and apply `a.b=c` overrides, in order; raise ConfigError as `make_config`.
 
-    Raises:
-        ConfigError: Missing or malformed file, unknown key, wrong type or impossible combination.
+    The overrides' values are YAML too.
     """
     data = read_mapping(path)
     for override in overrides:
@@ -48,11 +41,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def read_mapping(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file's fields without validating them.
-
-    Raises:
-        ConfigError: The file is missing or malformed.
-    """
+    """Read a YAML file's fields without validating them; raise ConfigError if it is missing or malformed."""
     try:
         with open(path, "rb") as stream:
             text = stream.read(MOST_BYTES + 1).decode("utf-8")
@@ -67,13 +56,14 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
 def parse_yaml(text: str, where: str) -> Any:
     """Parse a YAML text into null, booleans, numbers, strings, lists, and mappings with string keys.
 
-    Raises:
-        ConfigError: It is longer than MOST_BYTES, has aliases, or is malformed; names the line, and `where` it is from.
+    Raises ConfigError, with the line and `where` the text is from, if it is malformed, has aliases or is longer than
+    MOST_BYTES.
     """
     if len(text.encode(errors="surrogatepass")) > MOST_BYTES:
         raise ConfigError(f"is longer than {MOST_BYTES // 1024} KiB", field=where, fix="shorten it")
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        node = yaml.compose(text, _Loader)
+        return None if node is None else _value(node)
     except RecursionError:
         raise ConfigError(f"is nested deeper than {DEEPEST} levels", field=where, fix="flatten it") from None
     except yaml.YAMLError as error:
@@ -84,10 +74,9 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes no aliases, which can make a small text large, and no key twice."""
+    """Composes nodes: plain scalars have the tag `plain`; aliases, which can make a small text large, are refused."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012 - an instance variable to the type checker
-    yaml_constructors: ClassVar[dict[Any, Any]] = {}
+    yaml_implicit_resolvers = {None: [("plain", re.compile(""))]}  # noqa: RUF012 - not changed
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose a node that is no alias."""
@@ -95,21 +84,39 @@ class _Loader(yaml.SafeLoader):
             raise _refused("aliases are not read", self.peek_event())  # type: ignore[no-untyped-call]
         return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
 
-    def fields(self, node: Any) -> dict[str, Any]:
-        """Return a mapping."""
-        found: dict[str, Any] = {}
-        if not isinstance(node, yaml.MappingNode):
-            raise _refused("expected a mapping", node)
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.value in found:
-                name = f"{key.value[:80]!r} is given twice" if isinstance(key, yaml.ScalarNode) else "a key is no name"
-                raise _refused(name, key)
-            found[_whole(key.value)] = self.construct_object(value, deep=True)
-        return found
-
 
 def _refused(what: str, place: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=what, problem_mark=place.start_mark)
+
+
+_SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
+    (re.compile(r"~|null|Null|NULL|"), lambda text: None),
+    (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
+    (re.compile(r"[-+]?[0-9]{1,18}"), int),  # 010 is ten
+    (re.compile(r"0o[0-7]{1,18}|0x[0-9a-fA-F]{1,15}"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: float(text.replace(".", ""))),
+)
+"""What plain scalars mean in YAML's core schema; all others are text."""
+
+
+def _value(node: Any) -> Any:
+    """Return the value of a node; no key may stand twice, and no tag is read but `!!str`."""
+    kind, tag = type(node), node.tag.removeprefix("tag:yaml.org,2002:")
+    if (kind, tag) == (yaml.SequenceNode, "seq"):
+        return [_value(item) for item in node.value]
+    if (kind, tag) == (yaml.MappingNode, "map"):
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            name = _whole(key.value) if isinstance(key, yaml.ScalarNode) else None
+            if name is None or name in found:
+                raise _refused("a key is no name" if name is None else f"{name[:80]!r} is given twice", key)
+            found[name] = _value(value)
+        return found
+    if kind is not yaml.ScalarNode or tag not in ("plain", "str"):
+        raise _refused("tags are not read", node)
+    scalars = _SCALARS if tag == "plain" else ()
+    return next((convert(node.value) for form, convert in scalars if form.fullmatch(node.value)), _whole(node.value))
 
 
 def _whole(text: str) -> str:
@@ -117,55 +124,15 @@ def _whole(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def _scalar(pattern: re.Pattern[str], convert: Callable[[str], Any]) -> Callable[[Any, Any], Any]:
-    def construct(loader: Any, node: Any) -> Any:
-        if not isinstance(node, yaml.ScalarNode) or not pattern.match(node.value):
-            raise _refused("a value is not what its tag says", node)
-        return convert(node.value)
-
-    return construct
-
-
-_NUMBER = list("-+.0123456789")
-_SCALARS: dict[str, tuple[str, list[str], Callable[[str], Any]]] = {
-    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""], lambda text: None),
-    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF"), lambda text: text.lower() == "true"),
-    # 010 is ten
-    "int": (
-        r"[-+]?[0-9]{1,18}|0o[0-7]{1,18}|0x[0-9a-fA-F]{1,15}",
-        _NUMBER,
-        lambda text: int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)),
-    ),
-    "float": (
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        _NUMBER,
-        lambda text: float(text.replace(".", "") if text[-1] in "fFnN" else text),
-    ),
-}
-for _kind, (_pattern, _first, _convert) in _SCALARS.items():
-    _exact = re.compile(rf"(?:{_pattern})\Z")
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _exact, _first)
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _scalar(_exact, _convert))
-_Loader.add_constructor("tag:yaml.org,2002:str", _scalar(re.compile(""), _whole))
-_Loader.add_constructor("tag:yaml.org,2002:seq", lambda loader, node: loader.construct_sequence(node, deep=True))  # type: ignore[arg-type]
-_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.fields)
-_Loader.add_constructor(None, _Loader.construct_undefined)  # type: ignore[type-var]
-
-
 def make_config(data: Mapping[str, Any], unknown: Unknown = "forbid") -> Config:
-    """Validate plain data into a Config; `unknown` fields are refused or ignored.
-
-    Raises:
-        ConfigError: Names the first field at fault and the fix.
-    """
+    """Validate plain data into a Config; `unknown` fields are refused or ignored. Raises ConfigError as `validate`."""
     return validate(Config, data, "config", unknown)
 
 
 def validate(model: type[SectionT], data: Mapping[str, Any], name: str, unknown: Unknown = "forbid") -> SectionT:
-    """Validate plain data without type conversions.
+    """Validate plain data, whose `name` errors say, without type conversions.
 
-    Raises:
-        ConfigError: Names the first field at fault and the fix; `name` stands for the whole data.
+    Raises ConfigError, which names the first field at fault and the fix.
     """
     try:
         check_plain(data, DEEPEST)
@@ -179,8 +146,7 @@ def validate(model: type[SectionT], data: Mapping[str, Any], name: str, unknown:
 def assign(data: dict[str, Any], override: str) -> None:
     """Apply an assignment such as `explore.steps=20` to plain data.
 
-    Raises:
-        ConfigError: The assignment is malformed, or its path leads into a value that is not a section.
+    Raises ConfigError if it is malformed, or its path leads into a value that is not a section.
     """
     path, separator, value = override.partition("=")
     keys = path.strip().split(".")
@@ -223,8 +189,6 @@ def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
-        if field in _FORMER_FIELDS:
-            return ConfigError("is no longer a field", field=field, fix=_FORMER_FIELDS[field])
         section = _section_at(root, path[:-1])
         known = sorted(section.model_fields) if section else []
         near = difflib.get_close_matches(path[-1], known, n=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -136,13 +137,8 @@ class Config(Section):
         what = f"{width} GPUs of a colocated vLLM do not divide placement.processes = {processes}"
         wrong = self.explore.engine == "vllm" and shared_gpu and processes % width
         refuse_if(wrong, "placement.vllm.tensor_parallel", what, "choose a divisor")
-        rollouts, trajectories = self.explore.mini_batch_rollouts, self.rft.batch_trajectories
-        shared = {
-            "explore.problems_per_step": self.explore.problems_per_step,
-            "explore.mini_batch_rollouts": rollouts,
-            "rft.batch_trajectories": trajectories,
-        }
-        for name, number in shared.items():
+        for name in ("explore.problems_per_step", "explore.mini_batch_rollouts", "rft.batch_trajectories"):
+            number = attrgetter(name)(self)
             what = f"{processes} does not divide {name} = {number}"
             refuse_if(number % processes, "placement.processes", what, "choose a divisor")
 
@@ -154,15 +150,9 @@ def as_vanilla(config: Config) -> Config:
     """
     if config.arm == "vanilla-rl":
         return config
-    steps = config.explore.steps * config.iterations
-    return config.model_copy(
-        update={
-            "arm": "vanilla-rl",
-            "name": f"{config.name}-vanilla-rl",
-            "iterations": 1,
-            "explore": config.explore.model_copy(update={"steps": steps}),
-        }
-    )
+    explore = config.explore.model_copy(update={"steps": config.explore.steps * config.iterations})
+    name = f"{config.name}-vanilla-rl"
+    return config.model_copy(update={"arm": "vanilla-rl", "name": name, "iterations": 1, "explore": explore})
 
 
 def dated(config: Config, day: date) -> Config:
@@ -171,11 +161,7 @@ def dated(config: Config, day: date) -> Config:
 
 
 def check_context(config: Config, context_tokens: int | None, source: str) -> None:
-    """Check that prompt + completion budget fit into the model's context, if it is known; `source` says where from.
-
-    Raises:
-        ConfigError: The budget does not fit.
-    """
+    """Raise ConfigError unless prompt + completion fit into the context, if it is known; `source` says where from."""
     prompt, completion = config.prompt.max_tokens, max(config.explore.max_completion_tokens, config.longest_evaluation)
     if context_tokens is None or prompt + completion <= context_tokens:
         return

@@ -35,16 +35,12 @@ def intervals(*sets: npt.ArrayLike, seed: int = 0) -> list[Interval]:
     Of several problem sets it is the interval of the mean over sets, each with the same weight. The problems of each
     set are resampled separately: the sets are fixed, the problems in them are not.
 
-    Each set is a finite table of shape [metrics, problems], with the same metrics. Equal seeds give equal intervals.
-
-    Raises:
-        StageError: There are no sets or no problems, or a value is not finite.
+    Each set is a table of shape [metrics, problems], with the same metrics. Equal seeds give equal intervals. Raises
+    StageError if there are no sets or no problems, or a value is not finite.
     """
     tables = [np.asarray(values, dtype=np.float64) for values in sets]
     if not tables or any(table.ndim != 2 or table.shape[1] == 0 for table in tables):
         raise StageError("an interval needs the values of at least one problem", field="bootstrap")
-    if len({table.shape[0] for table in tables}) > 1:
-        raise StageError("the sets have different metrics", field="bootstrap")
     if not all(np.isfinite(table).all() for table in tables):
         raise StageError("a problem's value is not a finite number", field="bootstrap")
     generator = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""avg@k and pass@k from counts (of n samples of a problem, c are correct), and their names.
+"""pass@k from counts (of n samples of a problem, c are correct), and the names of metrics.
 
 pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. (2021, arXiv:2107.03374, equation 1):
 the chance that k of the n samples, drawn without replacement, hold a correct one. Binomials overflow and
@@ -45,8 +45,7 @@ def metrics_of(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
     """Return `n` and `c` broadcast to one shape, as signed integers (unsigned ones would wrap in n - c).
 
-    Raises:
-        StageError: They are not whole numbers, n is below 1, or c is outside 0..n.
+    Raises StageError if they are not whole numbers, n is below 1, or c is outside 0..n.
     """
     total, correct = np.broadcast_arrays(np.asarray(n), np.asarray(c))
     for counts in (total, correct):
@@ -61,16 +60,10 @@ def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
 
 
 def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
-    """Return the unbiased pass@k of every problem, shape [...] in [0, 1].
+    """Return the unbiased pass@k of every problem, shape [...] in [0, 1]: k is the size of the draw.
 
-    Args:
-        n: Samples, shape [...], at least k each.
-        c: Correct samples, broadcast against `n`.
-        k: Size of the draw, at least 1.
-
-    Raises:
-        ConfigError: k is below 1 or above some n.
-        StageError: The counts are impossible.
+    Of n samples, shape [...], c are correct; both are broadcast. Raises ConfigError if k is below 1 or above some n,
+    StageError for impossible counts.
     """
     total, correct = checked_counts(n, c)
     if k < 1:
@@ -87,13 +80,6 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
         factor = np.maximum(1.0 - k / np.maximum(total - taken, 1), 0.0)
         none_correct = np.where(taken < correct, none_correct * factor, none_correct)
     return 1.0 - none_correct
-
-
-def avg_at_k(n: npt.ArrayLike, c: npt.ArrayLike) -> Floats:
-    """Return avg@k of every problem, k = n: the share of its samples that are correct, shape [...] in [0, 1]."""
-    total, correct = checked_counts(n, c)
-    share: Floats = correct / total
-    return share
 
 
 def sampling_sd(n: npt.ArrayLike, c: npt.ArrayLike) -> float | None:

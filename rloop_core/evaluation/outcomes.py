@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.evaluation.metrics import Counts, Floats, avg_at_k, checked_counts, pass_at_k, sampling_sd
+from rloop_core.evaluation.metrics import Counts, Floats, checked_counts, pass_at_k, sampling_sd
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.trajectories.success import CORRECT
 from rloop_core.verifier.read.normalise import normalise
@@ -52,27 +52,8 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.problem_ids)
 
-    @property
-    def avg_name(self) -> str:
-        """ "avg@32", or "avg@8-32" if problems have unequal numbers of samples."""
-        return f"avg@{self._numbers}"
-
-    @property
-    def majority_name(self) -> str:
-        """ "majority@32", over all samples of each problem; "majority@8-32" if they are unequal in number."""
-        return f"majority@{self._numbers}"
-
-    @property
-    def _numbers(self) -> str:
-        low, high = int(self.n.min()), int(self.n.max())
-        return str(low) if low == high else f"{low}-{high}"
-
     def majority(self) -> Floats:
-        """Return majority@n of each problem, shape [problems] in [0, 1].
-
-        Raises:
-            StageError: Only the counts are known.
-        """
+        """Return majority@n of each problem, shape [problems] in [0, 1]; StageError if only the counts are known."""
         if self.wrong is None:
             raise StageError("the answers are not known", field="majority", fix="score the samples, not their counts")
         rows = zip(self.c.tolist(), self.wrong, strict=True)
@@ -90,10 +71,8 @@ class Outcomes:
     ) -> Outcomes:
         """Return outcomes from counts (shape [problems] or a number), for problems in any order.
 
-        `wrong` holds votes by problem id; a problem that is not in it has no wrong answer.
-
-        Raises:
-            StageError: There are no problems, one is listed twice, or counts are impossible.
+        `wrong` holds votes by problem id; a problem that is not in it has no wrong answer. Raises StageError if there
+        are no problems, one is listed twice, or counts are impossible.
         """
         if not len(problem_ids):
             raise StageError("there are no samples to score", field="evaluate")
@@ -115,8 +94,7 @@ class Outcomes:
 def problem_outcomes(samples: pa.Table | Sequence[str | Path]) -> Outcomes:
     """Return the outcomes of evaluation samples: a table of the trajectory schema, or the parquet files with them.
 
-    Raises:
-        StageError: There are no samples, or a file is not of the schema.
+    Raises StageError if there are no samples, or a file is not of the schema.
     """
     import pyarrow.parquet as pq
 
@@ -154,13 +132,9 @@ def wrong_votes(samples: Iterable[tuple[str, str | None, str]]) -> Mapping[str, 
 def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
     """Return avg@n, pass@k and majority@n with 95 % bootstrap intervals over problems, and what they rest on.
 
-    Returns:
-        ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., "majority@32": {...}, problems, samples, truncated
-        (share of samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a
-        problem)}``. See `problem_values` for the metrics.
-
-    Raises:
-        ConfigError: A k is above the samples of some problem.
+    ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., "majority@32": {...}, problems, samples, truncated (share of
+    samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a problem)}``. See
+    `problem_values` for the metrics. Raises ConfigError if a k is above the samples of some problem.
     """
     values = problem_values(outcomes, ks)
     samples = int(outcomes.n.sum())
@@ -178,12 +152,13 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
 def problem_values(outcomes: Outcomes, ks: Sequence[int]) -> dict[str, Floats]:
     """Return every metric's value for each problem, shape [problems]: avg, pass@k with rising k, majority@n.
 
-    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known.
+    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known. n is "8-32" if
+    problems have unequal numbers of samples.
     """
-    values = {
-        outcomes.avg_name: avg_at_k(outcomes.n, outcomes.c),
-        **{f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))},
-    }
-    if outcomes.wrong is not None and outcomes.n.max() > 1:
-        values[outcomes.majority_name] = outcomes.majority()
+    low, high = int(outcomes.n.min()), int(outcomes.n.max())
+    n = str(low) if low == high else f"{low}-{high}"
+    passes = {f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))}
+    values: dict[str, Floats] = {f"avg@{n}": outcomes.c / outcomes.n, **passes}
+    if outcomes.wrong is not None and high > 1:
+        values[f"majority@{n}"] = outcomes.majority()
     return values

@@ -25,8 +25,7 @@ from rloop_core.verifier.workers.worker import untimed
 def environment_version(name: str) -> str:
     """Return the SHA-256 of a taskset's source and the version of verifiers, for fingerprints.
 
-    Raises:
-        ConfigError: The taskset is not installed.
+    Raises ConfigError if the taskset is not installed.
     """
     digest = hook_digest(f"{name.replace('-', '_')}:Taskset", "problems.source")
     with suppress(PackageNotFoundError):
@@ -37,8 +36,7 @@ def environment_version(name: str) -> str:
 def environment_rows(name: str, *, size: int | None, params: Mapping[str, Any]) -> Rows:
     """Return a taskset's first `size` tasks (default all, or 100 if it has no end): prompt, answer if any, data.
 
-    Raises:
-        ProblemsError: It cannot be loaded with these parameters, or is not of single turns.
+    Raises ProblemsError if it cannot be loaded with these parameters, or is not of single turns.
     """
     try:
         taskset = _taskset(name, json.dumps(params, sort_keys=True))
@@ -56,7 +54,7 @@ def environment_rows(name: str, *, size: int | None, params: Mapping[str, Any]) 
     plain = [task.data.model_dump(mode="json", exclude_unset=True) for task in tasks]
     rows = ({"problem": each.get("prompt"), "answer": each.get("answer"), "data": each} for each in plain)
     numbered = ((f"task {number}", row) for number, row in enumerate(rows, start=1))
-    return Rows(numbered, len(plain), (warning,) if system else ())
+    return Rows(numbered, (warning,) if system else ())
 
 
 def _needs(name: str, taskset: Any, task: Any) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,23 +16,16 @@ from rloop_core.verifier.read.normalise import normalise
 if TYPE_CHECKING:
     from rloop_core.config.evaluation import ProblemSource
 
-_ROWS_PER_CALL = 1024  # of `on_progress`
 MOST_ROWS = 20_000_000
 """Limit of a source: a file of a few KB can hold any number of equal rows."""
 
 
-def load_problems(
-    source: ProblemSource, on_progress: Callable[[int, int | None], None] = lambda done, total: None
-) -> ProblemSet:
+def load_problems(source: ProblemSource) -> ProblemSet:
     """Load the problems of a source, in its order, each normalised text once.
 
-    Problems that appear with different golds are dropped, since none can be trusted; the set counts them and
-    all other rows that it leaves out. `on_progress` is called from time to time with the rows read so far and, if it is
-    known, their total.
-
-    Raises:
-        ProblemsError: Unknown name, missing or malformed input, unreachable hub, or no problem left; one line that
-            names the field or row and the fix.
+    Problems that appear with different golds are dropped, since none can be trusted; the set counts them and all other
+    rows that it leaves out. Raises ProblemsError, which names the field or row and the fix, for an unknown name, an
+    unreachable hub, missing or malformed input, or if no problem is left.
     """
     rows, problem_columns, gold_columns = _rows(source)
     # Memory grows with the different texts, not with the rows: DAPO's 1.8 million rows hold 18 thousand texts.
@@ -46,8 +38,6 @@ def load_problems(
         if read >= MOST_ROWS:
             fix = "give a source of fewer rows; limit counts what is kept"
             raise ProblemsError(f"has more than {MOST_ROWS:,} rows", field=source.source, fix=fix)
-        if read % _ROWS_PER_CALL == 0:
-            on_progress(read, rows.total)
         read += 1
         try:
             text, gold, columns = sources.problem_and_gold(row, problem_columns, gold_columns, math)
@@ -90,11 +80,7 @@ def load_problems(
 
 
 def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[str, ...]]:
-    """Return the rows of a source, its problem columns, and its gold columns.
-
-    Raises:
-        ProblemsError: The source is neither a known name, nor a generator, a file or a hub id.
-    """
+    """Return the rows of a source, its problem and its gold columns; raise ProblemsError for an unknown name."""
     name = source.source
     is_file = name not in registry.REGISTRY and sources.looks_like_file(name)
     hub = registry.HubSource(name, "") if is_file else registry.hub_source(name)

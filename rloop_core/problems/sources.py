@@ -35,8 +35,6 @@ class Rows:
     """The rows of a source, in order."""
 
     rows: Iterator[Row]
-    total: int | None = None
-    """Number of rows, if it is known beforehand."""
     warnings: tuple[str, ...] = ()
     """Warnings about the source, for the user."""
 
@@ -44,22 +42,14 @@ class Rows:
 def file_rows(path: str, columns: Sequence[str]) -> Rows:
     """Stream the rows of a JSONL, JSON-array or parquet file; of the latter only `columns`, dotted ones if nested.
 
-    Raises:
-        ProblemsError: The file is missing, unreadable, or not what its name says; raised here or during iteration.
+    Raises ProblemsError if the file is missing; during iteration if it is unreadable, or not what its name says.
     """
     local = Path(path).expanduser()
     if not local.is_file():
         what = "is a folder, not a file" if local.is_dir() else "no such file"
         raise ProblemsError(f"{what}: {path}", field="source", fix="give the path of a JSONL or parquet file")
-    total = None
     if local.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        try:
-            total = pq.read_metadata(local).num_rows
-        except (OSError, ValueError) as error:
-            raise _unreadable(path, error) from error
-        return Rows(_explained(_parquet_rows(local, columns), path), total)
+        return Rows(_explained(_parquet_rows(local, columns), path))
     return Rows(_explained(_json_rows(local) if local.suffix == ".json" else _jsonl_rows(local), path))
 
 
@@ -67,14 +57,8 @@ def _explained(rows: Iterator[Row], path: str) -> Iterator[Row]:
     try:
         yield from rows
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: str, error: Exception) -> ProblemsError:
-    reason = str(error).partition("\n")[0][:160]
-    return ProblemsError(
-        f"cannot read {path}: {reason}", field="source", fix="check its permissions, or write it again"
-    )
+        what, fix = str(error).partition("\n")[0][:160], "check its permissions, or write it again"
+        raise ProblemsError(f"cannot read {path}: {what}", field="source", fix=fix) from error
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
@@ -123,10 +107,8 @@ def top_level(columns: Sequence[str], present: Sequence[str]) -> list[str] | Non
 def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config: str | None) -> Rows:
     """Return the rows of a hub data set; split, revision and config override the registry's.
 
-    If the hub cannot be reached, the local cache is used, provided that it has the pinned commit.
-
-    Raises:
-        ProblemsError: The hub cannot be reached, or has no such data set, split, config or revision.
+    If the hub cannot be reached, the local cache is used, provided that it has the pinned commit. Raises ProblemsError
+    if it has not, or if the hub has no such data set, split, config or revision.
     """
     commit = revision or hub.revision
     table = _hub_table(hub.hub_id, config or hub.config, split or hub.split, commit)
@@ -143,7 +125,7 @@ def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config:
     wanted = top_level((*hub.problem_columns, *hub.gold_columns), table.column_names)
     table = table.select_columns(wanted) if wanted else table
     rows = batch_rows(table.with_format("arrow").iter(batch_size=_HUB_BATCH))
-    return Rows(rows, table.num_rows, () if is_pinned else (warning,))
+    return Rows(rows, () if is_pinned else (warning,))
 
 
 def _hub_table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
@@ -172,8 +154,7 @@ def _hub_table(hub_id: str, config: str | None, split: str, revision: str | None
 def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[str, Any]) -> Rows:
     """Generate `size` problems (default 100) of a reasoning-gym task; equal seed and params give equal problems.
 
-    Raises:
-        ProblemsError: There is no such task, or it refuses a parameter.
+    Raises ProblemsError if there is no such task, or it refuses a parameter.
     """
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
@@ -181,13 +162,12 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
     if task not in DATASETS:
         fix = closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)])
         raise ProblemsError(f"reasoning_gym has no task {task!r}", field="source", fix=fix)
-    size = size or GENERATED
     try:
-        entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
+        entries = reasoning_gym.create_dataset(task, seed=seed, size=size or GENERATED, **params)
     except (TypeError, ValueError, AssertionError) as error:
         what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
-    return Rows(((f"entry {number}", _generated_row(entry)) for number, entry in enumerate(entries, start=1)), size)
+    return Rows((f"entry {number}", _generated_row(entry)) for number, entry in enumerate(entries, start=1))
 
 
 def _generated_row(entry: dict[str, Any]) -> dict[str, Any]:
@@ -236,11 +216,8 @@ def problem_and_gold(
     A problem may be a chat prompt (list of role and content), of which the user message counts; a gold answer for the
     verifier (`math`) may be a list of acceptable ones, `$a$ OR $b$`. A dotted column reads a nested field. For other
     rewards the gold is the column's text, or its value as JSON, or empty without one, and the third value has the row's
-    other columns as a JSON object.
-
-    Raises:
-        ValueError: The row is not an object, lacks a problem or a usable gold, or has a value that is too long; the
-            message says which.
+    other columns as a JSON object. Raises ValueError, which says why, if the row is not an object, lacks a problem or a
+    usable gold, or has a value that is too long.
     """
     if isinstance(row, ValueError):
         raise row
@@ -274,11 +251,7 @@ def _check(name: str, text: str) -> None:
 
 
 def _field(row: dict[str, Any], column: str) -> Any:
-    """Return the value at a dotted path, None when a part is missing.
-
-    Raises:
-        ValueError: The text is too long.
-    """
+    """Return the value at a dotted path, None when a part is missing; raise ValueError if its text is too long."""
     value: Any = row
     for part in column.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -295,8 +268,7 @@ def _entries(value: Any) -> Sequence[Any]:
 def _problem(value: object) -> str | None:
     """Return the problem in a text, without DAPO's instructions, or in a chat prompt.
 
-    Raises:
-        ValueError: The chat has earlier turns, without which its last message may be another problem.
+    Raises ValueError if the chat has earlier turns, without which its last message may be another problem.
     """
     if isinstance(value, str):
         text = value.strip()

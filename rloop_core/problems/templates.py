@@ -56,10 +56,7 @@ def fill(template: str, problem: str) -> str:
 def in_chat_format(messages: list[dict[str, str]], tokenizer: Any, arguments: Mapping[str, Any]) -> str:
     """Return messages (`role`, `content`) in a tokenizer's own chat format, ready for the assistant's turn.
 
-    `arguments` are of its chat template, such as Qwen3's `enable_thinking`.
-
-    Raises:
-        ProblemsError: The tokenizer has no chat format.
+    `arguments` are of its chat template, such as Qwen3's `enable_thinking`. Raises ProblemsError if it has none.
     """
     if getattr(tokenizer, "chat_template", None) is None:
         what = "the tokenizer has no chat format"

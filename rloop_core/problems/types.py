@@ -113,8 +113,7 @@ class ProblemSet:
     def without(self, ids: Set[str]) -> ProblemSet:
         """Return the set without the problems of these ids, which are in an evaluation set; its `ledger` counts them.
 
-        Raises:
-            ProblemsError: No problem is left.
+        Raises ProblemsError if no problem is left.
         """
         kept = tuple(problem for problem in self.problems if problem.id not in ids)
         if not kept:
@@ -127,8 +126,7 @@ class ProblemSet:
     def merged(cls, sets: Sequence[ProblemSet]) -> ProblemSet:
         """Return sets as one, in order. Problems that an earlier set has too are left out and counted.
 
-        Raises:
-            ProblemsError: Nothing of a set is left.
+        Raises ProblemsError if nothing of a set is left.
         """
         if len(sets) == 1:
             return sets[0]

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import html
 import json
-import re
 import shutil
 from pathlib import Path
 
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, StageError, StoreError
+from rloop_core.problems.sources import looks_like_hub_id
 from rloop_core.results.findings import run_results
 from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.table import result_table
 from rloop_core.results.tables import MetricTable, markdown_text
 from rloop_core.store import Cache, Manifest, fetch
 
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
-
 
 def export_policy(run: RunRecord, target: Path, iteration: int | None = None) -> tuple[str, Manifest]:
     """Write an iteration's last policy and its model card into a folder; return its name, and the artifact's manifest.
 
-    Raises:
-        ArtifactDamaged: A stored file differs from its manifest, is missing in it, or is a symbolic link.
-        StageError: There is no such policy yet.
-        StoreError: The folder is not empty, in the run's store, or cannot be written.
+    Raises StageError if there is no such policy yet; ArtifactDamaged if a stored file differs from its manifest or is a
+    symbolic link; StoreError if the folder is not empty, in the run's store, or cannot be written.
     """
     stage = run.config.policy_stage
     stored = [index for index, name in sorted(run.manifests) if name == stage]
@@ -68,7 +64,7 @@ def model_card(run: RunRecord, iteration: int, manifest: Manifest) -> str:
     """Return README.md in the hub's format; every name from outside is escaped for Markdown and HTML."""
     config, base, name = run.config, run.config.policy.path, run.policy_name(iteration)
     header = ["---", "library_name: transformers", "pipeline_tag: text-generation", "tags: [rloop]"]
-    header += [f"base_model: {json.dumps(base)}"] if _HUB_ID.match(base) else []
+    header += [f"base_model: {json.dumps(base)}"] if looks_like_hub_id(base) else []
     origin = {
         "arm": config.arm,
         "base policy": f"{base}@{config.policy.revision}" if config.policy.revision else base,

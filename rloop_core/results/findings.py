@@ -15,14 +15,7 @@ from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.results.forgetting import Claim, Forgetting, Transitions, claims, forgetting, transitions
 from rloop_core.results.frame import ENDS, Results, RunState
-from rloop_core.results.run_reader import (
-    RunRecord,
-    ledgers,
-    read_run,
-    sample_trajectories,
-    source_rows,
-    success_rates,
-)
+from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, source_rows, success_rates
 from rloop_core.results.similarity import solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
 from rloop_core.results.table import ResultTable, Steps, by_step, effect_of_finetuning, result_sentence, result_table

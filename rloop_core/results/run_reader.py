@@ -109,6 +109,10 @@ class RunRecord:
             return default
         return self.read(f"{name} of {stage_name(iteration, stage)}", partial(parser, paths[0]), default)
 
+    def each(self, stage: str, name: str, parser: Callable[[Path], list[T]]) -> dict[int, list[T]]:
+        """Return what `parser` makes of a stage's file, by iteration; an empty list, with a note, if it cannot."""
+        return {i: self.parse(i, stage, name, parser, []) for i in self.iterations}
+
     def read(self, what: str, reader: Callable[[], T], default: T) -> T:
         """Return what `reader` returns; `default`, with a note, if a file is not what it should be."""
         try:
@@ -173,8 +177,7 @@ def ledgers(run: RunRecord) -> list[tuple[str, int, str, int, int]]:
         rows = parse_json(path.read_bytes())["ledger"]
         return [(str(row["step"]), int(row["trajectories"]), int(row["problems"])) for row in rows]
 
-    none: list[tuple[str, int, int]] = []
-    return [(run.name, i, *row) for i in run.iterations for row in run.parse(i, "filter", LEDGER_FILE, ledger, none)]
+    return [(run.name, i, *row) for i, rows in run.each("filter", LEDGER_FILE, ledger).items() for row in rows]
 
 
 SOURCE_COLUMNS = ("source", "problems", "attempts", "solved", "hard", "trajectories")
@@ -183,12 +186,11 @@ SOURCE_COLUMNS = ("source", "problems", "attempts", "solved", "hard", "trajector
 def source_rows(run: RunRecord) -> list[tuple[Any, ...]]:
     """Return (run, iteration, *SOURCE_COLUMNS) of every iteration, of runs with several sources of problems."""
 
-    def rows(path: Path) -> list[tuple[Any, ...]]:
+    def sources(path: Path) -> list[tuple[Any, ...]]:
         return [tuple(row[name] for name in SOURCE_COLUMNS) for row in parse_json(path.read_bytes())["sources"]]
 
-    none: list[tuple[Any, ...]] = []
-    iterations = run.iterations if len(run.config.training_sources) > 1 else ()
-    return [(run.name, i, *row) for i in iterations for row in run.parse(i, "filter", LEDGER_FILE, rows, none)]
+    found = run.each("filter", LEDGER_FILE, sources) if len(run.config.training_sources) > 1 else {}
+    return [(run.name, i, *row) for i, rows in found.items() for row in rows]
 
 
 def success_rates(run: RunRecord) -> dict[int, list[float]]:
@@ -201,8 +203,7 @@ def success_rates(run: RunRecord) -> dict[int, list[float]]:
         rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
         return [correct / attempts for correct, attempts in rows if attempts]
 
-    none: list[float] = []
-    return {i: found for i in run.iterations if (found := run.parse(i, "harvest", RATES_FILE, rates, none))}
+    return {i: found for i, found in run.each("harvest", RATES_FILE, rates).items() if found}
 
 
 def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:

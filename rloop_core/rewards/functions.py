@@ -27,12 +27,8 @@ def score(item: Mapping[str, Any]) -> float | None:
     """Return a function's value for one completion.
 
     The item has `reward` (the function's name), `completion`, `problem`, `gold`, `columns`, and `chat`: whether TRL's
-    functions get messages.
-
-    Raises:
-        ConfigError: The function cannot be imported.
-        ValueError: It returns something else than a finite number or None.
-        Exception: The function's own error.
+    functions get messages. Raises ConfigError if the function cannot be imported, ValueError if it returns something
+    else than a finite number or None, and the function's own errors.
     """
     function, names, takes_all = _function(item["reward"])
     columns = {"gold": item["gold"], **item["columns"]}
@@ -69,10 +65,8 @@ def _awaited(value: Any) -> Any:
 def _number(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, str | bytes):
-        raise ValueError(f"returned {_shown(value)}, which is no number")
     try:
-        number = float(value)
+        number = float("" if isinstance(value, str | bytes) else value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"returned {_shown(value)}, which is no number") from None
     if not math.isfinite(number):

@@ -76,8 +76,7 @@ def run_program(program: str, text: str = "") -> Run:
 def passed(completion: str, gold: str) -> float | None:
     """Return the share of a problem's tests that the completion's program passes; None if it has no program.
 
-    Raises:
-        ValueError: The gold is not a list of tests.
+    Raises ValueError if the gold is not a list of tests.
     """
     blocks = _BLOCK.findall(completion)
     tests = parse_tests(gold)
@@ -91,11 +90,7 @@ def passed(completion: str, gold: str) -> float | None:
 
 
 def parse_tests(gold: str) -> Sequence[tuple[str, str] | str]:
-    """Return (input, output) pairs, or asserts.
-
-    Raises:
-        ValueError: The text is not JSON in one of the three forms, or has no test.
-    """
+    """Return (input, output) pairs, or asserts; ValueError for text that is not JSON in one of the three forms."""
     content = json.loads(gold)
     if isinstance(content, dict) and {"inputs", "outputs"} <= content.keys():
         content = [

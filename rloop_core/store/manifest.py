@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from rloop_core.errors import (
     RESUMES,
@@ -48,8 +48,7 @@ _CHECKSUM = {"section": "versions", "key": "manifest.json"}
 """The checksum of a manifest's file is one of its versions, because its other keys are a contract."""
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-_COUNTS = TypeAdapter(dict[str, Count])
-_COUNTS_BY_SET = TypeAdapter(dict[str, Count | dict[str, Count]])
+_COUNTS = TypeAdapter(dict[str, Count | dict[str, Count]])
 
 
 class _Record(BaseModel):
@@ -90,7 +89,8 @@ class Manifest(_Record):
     identity: dict[str, Any]
     files: tuple[FileEntry, ...]
     digest: str
-    counts: dict[str, Any]
+    counts: Annotated[dict[str, Any], AfterValidator(_COUNTS.validate_python)]
+    """Whole numbers; of an evaluation, by problem set."""
     metrics: dict[str, Any]
     versions: dict[str, str]
     seed: int
@@ -98,12 +98,6 @@ class Manifest(_Record):
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     reason: str = ""
     """Why the stage was computed again; empty if it was the first time, and in manifests of schema version 1."""
-
-    @field_validator("counts")
-    @classmethod
-    def _are_counts(cls, counts: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Accept whole numbers; for an evaluation, also whole numbers by problem set."""
-        return (_COUNTS_BY_SET if info.data.get("stage") == "evaluate" else _COUNTS).validate_python(counts)
 
     @property
     def folder(self) -> str:
@@ -129,9 +123,8 @@ def manifest_key(run: str, iteration: int, stage: str) -> str:
 def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifest | None:
     """Read the manifest of a stage; None when there is no artifact.
 
-    Raises:
-        ArtifactDamaged: The object is not a manifest of this stage, or was altered.
-        StoreError: A newer rloop wrote it.
+    Raises ArtifactDamaged if the object is not a manifest of this stage, or was altered; StoreError if a newer rloop
+    wrote it.
     """
     key = manifest_key(run, iteration, stage)
     try:
@@ -191,14 +184,7 @@ def ensure_unchanged(store: Store, run: str, known: Mapping[tuple[int, str], Man
 
 
 def publish(
-    store: Store,
-    folder: Path,
-    *,
-    run: str,
-    iteration: int,
-    stage: str,
-    seconds: float,
-    **record: Any,
+    store: Store, folder: Path, *, run: str, iteration: int, stage: str, seconds: float, **record: Any
 ) -> Manifest:
     """Upload all files of a local folder, then the manifest with a single PUT.
 
@@ -206,9 +192,8 @@ def publish(
     Nothing is replaced after that: a process that was frozen in here and overtaken finds what the other one published.
     `record` holds the manifest's other fields. The store is `guarded` by the lease.
 
-    Raises:
-        LeaseError: Another process publishes the same artifact.
-        StageError: The stage's figures or file names do not fit into a manifest.
+    Raises LeaseError if another process publishes the same artifact, StageError if the stage's figures or file names do
+    not fit into a manifest.
     """
     target = stage_folder(run, iteration, stage)
     try:

@@ -47,8 +47,7 @@ def beyond_limits(node: Node) -> str | None:
 def _size(node: Node) -> tuple[float, int]:
     """Return the decimal digits of a part's numbers, multiplied together, and its levels of exponents.
 
-    Raises:
-        OverflowError: A number is beyond a limit, which the message names.
+    Raises OverflowError, which names the limit, if a number is beyond one.
     """
     sizes = [_size(part) for part in node.parts]
     digits, tower = [size[0] for size in sizes], max((size[1] for size in sizes), default=0)

@@ -69,8 +69,7 @@ def encode_row(row: dict[str, Any]) -> bytes:
 def parse_object(number: int, line: bytes) -> dict[str, Any]:
     """Parse a line (number from 1) as a JSON object. Invalid UTF-8 is read with replacement characters.
 
-    Raises:
-        ValueError: The line is too long, not JSON, nested too deeply, not an object, or repeats a key.
+    Raises ValueError if it is too long, not JSON, nested too deeply, not an object, or repeats a key.
     """
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
@@ -87,8 +86,7 @@ def parse_object(number: int, line: bytes) -> dict[str, Any]:
 def judgeable(row: dict[str, Any]) -> tuple[str, Gold, bool]:
     """Return completion, gold answer, and whether the completion ended by itself.
 
-    Raises:
-        ValueError: A field is missing or of another type.
+    Raises ValueError if a field is missing or of another type.
     """
     if not isinstance(row.get("completion"), str):
         raise ValueError("field completion must be text")

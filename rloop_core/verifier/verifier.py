@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Self
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier.compare.answers import compare
@@ -27,17 +26,15 @@ _BEST = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
 """One equal gold of several suffices; `wrong` needs all golds to be decided."""
 
 
-class Verifier:
+class Verifier(contextlib.AbstractContextManager["Verifier"]):
     """Judges completions against golds; a context manager, since it may own worker processes.
 
     Steps: extract the answer (`read.extract`), apply policies, limits and cache, compare exactly, and otherwise ask the
     math engine in a killable process. Safe from several threads. No signal is used in the caller.
 
     `workers` processes serve pairs that need the math engine; none is started before the first such pair. Each has
-    `memory_mb` MiB of address space, and `timeout` seconds of processor time for a pair.
-
-    Raises:
-        VerifierError: A setting is out of range.
+    `memory_mb` MiB of address space, and `timeout` seconds of processor time for a pair. Raises VerifierError for a
+    setting that is out of range.
     """
 
     def __init__(
@@ -156,9 +153,6 @@ class Verifier:
     def close(self) -> None:
         """End the worker processes."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

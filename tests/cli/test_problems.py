@@ -91,32 +91,29 @@ def sets(tmp_path: Path) -> tuple[Path, Path, Path]:
     return train, write("a.jsonl", STORY.format(5)), write("b.jsonl", "What is $3+4$?", "1 + 6 =")
 
 
-def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(sets: Any, tmp_path: Path) -> None:
+def test_contaminated_problems_are_left_out_and_the_pairs_told(sets: Any, tmp_path: Path) -> None:
     train, a, b = sets
     out = tmp_path / "new" / "clean.jsonl"
     done = problems(train, "--against", a, "--against", b, "--out", out)
     assert done.exit_code == 0, done.exception
     assert "contaminated 2 problems that evaluation sets hold too" in " ".join(done.output.split())
-    pairs = out.with_name("clean.pairs.jsonl")
     assert f"written to {out}" in done.output
-    rows = [json.loads(line) for line in pairs.read_text().splitlines()]
-    assert [(row["kind"], row["evaluation_set"], row["same_numbers"]) for row in rows] == [
+    told = json.loads(problems(train, "--against", a, "--against", b, "--json").output)
+    assert told["contaminated"] == 2
+    assert [(row["kind"], row["evaluation_set"], row["same_numbers"]) for row in told["pairs"]] == [
         ("overlap", str(a), False),
         ("equal", str(b), True),
     ]
     assert [json.loads(line)["problem"] for line in out.read_text().splitlines()] == ["5 + 2 ="]
     assert json.loads(problems(out, "--against", a, "--against", b, "--json").output)["contaminated"] == 0
-    told = json.loads(problems(train, "--against", a, "--against", b, "--json").output)
-    assert (told["contaminated"], told["pairs"]) == (2, rows)
 
 
-@pytest.mark.parametrize("there", ["clean.jsonl", "clean.pairs.jsonl", "train.jsonl"])
+@pytest.mark.parametrize("there", ["clean.jsonl", "train.jsonl"])
 def test_no_file_is_written_over(sets: Any, tmp_path: Path, there: str) -> None:
     train, a, _ = sets
     (tmp_path / there).touch()
     held = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    out = tmp_path / there.replace(".pairs", "")
-    error = problems(train, "--against", a, "--out", out).exception
+    error = problems(train, "--against", a, "--out", tmp_path / there).exception
     assert isinstance(error, ConfigError)
     assert (error.field, error.what) == ("--out", f"{tmp_path / there} is there already")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == held
@@ -128,9 +125,9 @@ def test_generated_sets_are_compared_for_equality() -> None:
     assert (told["contaminated"], {pair["kind"] for pair in told["pairs"]}) == (100, {"equal"})
 
 
-def test_a_set_of_contaminated_problems_alone_leaves_the_pairs(sets: Any, tmp_path: Path) -> None:
+def test_a_set_of_contaminated_problems_alone_is_refused(sets: Any, tmp_path: Path) -> None:
     _, a, _ = sets
     refused = problems(a, "--against", a, "--out", tmp_path / "c.jsonl").exception
     assert isinstance(refused, ProblemsError) and "all 1 problems are evaluation problems too" in str(refused)
-    assert len((tmp_path / "c.pairs.jsonl").read_text().splitlines()) == 1 and not (tmp_path / "c.jsonl").exists()
+    assert not (tmp_path / "c.jsonl").exists()
     assert isinstance(problems(a, "--against", tmp_path / "no.jsonl").exception, ProblemsError)

@@ -37,15 +37,6 @@ def rows_of(page, name):
         return list(csv.DictReader(stream))
 
 
-def test_the_frame_has_a_row_for_each_policy_and_problem(compared):
-    frame, label = compared.results.frame, next(iter(SETS))
-    policies = {"RLoop": 1 + ITERATIONS * (PHASE + 1), "RL": 1 + ITERATIONS * PHASE}
-    assert frame.groupby("arm").size().to_dict() == {arm: n * sum(SETS.values()) for arm, n in policies.items()}
-    means = frame[(frame["set"] == label) & (frame["policy"] == "theta_2")][["c", "avg@4"]].mean()
-    assert means["c"] / SAMPLES == pytest.approx(means["avg@4"])
-    assert means["avg@4"] == pytest.approx(compared.table.policies[label][-1].cells["avg@4"].value)
-
-
 def test_forgetting_and_its_matrices_by_brute_force(compared):
     results, label = compared.results, next(iter(SETS))
     steps = [(i, s) for i in range(ITERATIONS) for s in range(1, PHASE + 1)]

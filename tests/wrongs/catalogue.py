@@ -353,8 +353,8 @@ _PROBLEMS = (
     Wrong(
         "inputs-are-written-over",
         "rloop_core/cli/problems.py",
-        "if path and path.exists():",
-        "if path and path.is_dir():",
+        "if out and out.exists():",
+        "if out and out.is_dir():",
         "rloop problems --against EVALFILE --out EVALFILE replaces the evaluation set by the training set.",
     ),
     Wrong(

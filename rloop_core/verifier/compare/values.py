@@ -54,15 +54,11 @@ def _power(values: list[Fraction]) -> Fraction | None:
     return base ** int(exponent)
 
 
-def _product(values: list[Fraction]) -> Fraction | None:
-    return math.prod(values, start=Fraction(1)) if sum(map(_bits, values)) <= 2 * _MOST_BITS else None
-
-
 _RULES: dict[str, Callable[[list[Fraction]], Fraction | None]] = {
     "negative": lambda values: -values[0],
     "add": lambda values: sum(values, start=Fraction(0)),
     "mixed": lambda values: values[0] + values[1],
-    "product": _product,
+    "product": lambda values: Fraction(math.prod(values)) if sum(map(_bits, values)) <= 2 * _MOST_BITS else None,
     "quotient": lambda values: values[0] / values[1] if values[1] else None,
     "power": _power,
     "abs": lambda values: abs(values[0]),
@@ -75,9 +71,8 @@ def equal_values(
 ) -> bool:
     """Return True if two numbers are equal under the policies.
 
-    Args:
-        answer, gold: The values, and whether each is a percentage (35 \\% is 0.35, True).
-        tolerance: The relative difference from the gold that still counts as equal.
+    `answer` and `gold` are the values, and whether each is a percentage (35 \\% is 0.35, True); `tolerance` is the
+    relative difference from the gold that still counts as equal.
     """
     allowed = Fraction(str(tolerance))
     pairs = [(answer[0], gold[0])]

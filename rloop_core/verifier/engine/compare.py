@@ -23,11 +23,7 @@ _SPARE_BYTES = 2**24
 
 
 def worker_compare(task: tuple[str, str, dict[str, Any]]) -> bool:
-    """Compare the (answer, gold, policies) that a worker gets.
-
-    Raises:
-        MemoryError, RecursionError: The comparison needed more than the worker has.
-    """
+    """Compare the (answer, gold, policies) that a worker gets; raise as `compare_in_engine`."""
     seed(0)  # sympy tries random points; a verdict must not depend on earlier pairs
     equal = compare_in_engine(task[0], task[1], Policies(**task[2]))
     bytearray(_SPARE_BYTES)  # sympy may swallow a MemoryError: without spare memory, "unequal" is not certain
@@ -37,8 +33,7 @@ def worker_compare(task: tuple[str, str, dict[str, Any]]) -> bool:
 def compare_in_engine(answer: str, gold: str, policies: Policies = DEFAULT) -> bool:
     """Return True if two normalised answers are equal. Text that cannot be read equals nothing but itself.
 
-    Raises:
-        MemoryError, RecursionError: The comparison needed more than the worker has.
+    Raises MemoryError or RecursionError if the comparison needed more than the worker has.
     """
     return bool(compare(answer, gold, policies, partial(_decide, equal_expressions), partial(_decide, proportional)))
 
@@ -55,11 +50,7 @@ def _decide(rule: Callable[..., bool], left: Node, right: Node, *tolerance: floa
 
 @lru_cache(maxsize=4096)
 def to_sympy(node: Node) -> Any:
-    """Return a formula as a sympy expression.
-
-    Raises:
-        KeyError: The tree is no formula.
-    """
+    """Return a formula as a sympy expression; raise KeyError if the tree is no formula."""
     return _RULES[node.kind](node.value, *map(to_sympy, node.parts))
 
 

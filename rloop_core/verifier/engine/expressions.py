@@ -49,12 +49,9 @@ Point = dict[Any, Any]
 def equal_expressions(left: Any, right: Any, tolerance: float = 0.0) -> bool:
     """Return True if two sympy expressions are equal. What has no value (1/0, nan) equals nothing.
 
-    Args:
-        left, right: Scalar expressions, evaluated or not; their functions called gcd and lcm are what they say.
-        tolerance: For numbers, the relative difference that still counts as equal.
-
-    Raises:
-        MemoryError, RecursionError: The comparison needed more than the process has.
+    They are scalar, evaluated or not; their functions called gcd and lcm are what they say. `tolerance` is the relative
+    difference of numbers that still counts as equal. Raises MemoryError or RecursionError if the comparison needed more
+    than the process has.
     """
     left, right = _prepared(left), _prepared(right)
     if left.free_symbols or right.free_symbols:

@@ -47,11 +47,7 @@ class Reader(Cursor):
         self._depth = self._bars = 0
 
     def whole(self) -> Node:
-        """Read all tokens as one formula.
-
-        Raises:
-            UnreadError: They are none.
-        """
+        """Read all tokens as one formula; raise UnreadError if they are none."""
         node = self._closed()
         if self._at < len(self._tokens):
             raise UnreadError(self._tokens[self._at].text)

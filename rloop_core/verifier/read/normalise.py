@@ -125,11 +125,9 @@ _OR = re.compile(r"(?<!\s)\s++OR\s++")
 def gold_text(value: object) -> str:
     """Return one gold answer as text: 5.0 is "5", "...#### 18" is "18"; boxes and dollars around it are removed.
 
-    Leading zeros stay (AIME's 025). Of a sentence with a box, the box is the gold. Braces missing at
-    the end are added, commands escaped twice lose a backslash.
-
-    Raises:
-        ValueError: The value is missing, empty, not finite, or of an unsupported type.
+    Leading zeros stay (AIME's 025). Of a sentence with a box, the box is the gold. Braces missing at the end are added,
+    commands escaped twice lose a backslash. Raises ValueError if the value is missing, empty, not finite, or of an
+    unsupported type.
     """
     if isinstance(value, bool) or value is None:
         raise ValueError("the gold answer is missing" if value is None else "a truth value is no gold answer")
@@ -157,10 +155,7 @@ def gold_text(value: object) -> str:
 def acceptable_golds(gold: Gold) -> list[str]:
     """Return every acceptable answer as text: the members of a list, the formulas of `$a$ OR $b$`, or the one gold.
 
-    A null in a list is no answer.
-
-    Raises:
-        ValueError: The list is empty, or a gold is unusable.
+    A null in a list is no answer. Raises ValueError if the list is empty, or a gold is unusable.
     """
     if isinstance(gold, Sequence) and not isinstance(gold, str | bytes):
         if not gold:

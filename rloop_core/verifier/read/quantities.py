@@ -30,8 +30,7 @@ _RATE = re.compile(r"\s*(?:per\b|/)")
 def read_quantity(tokens: Tokens) -> Node:
     """Return the tree of a formula, or a `quantity`: its formula, and as value its scale and its unit.
 
-    Raises:
-        UnreadError: The text is neither.
+    Raises UnreadError if the text is neither.
     """
     negative = tokens[0].text == "-"
     currency, amount = _currency(tokens[negative:])

@@ -48,8 +48,7 @@ def name(text: str) -> Node:
 def numeral_value(text: str) -> Fraction:
     """Return the exact value of a numeral: 1.50, 2e-3, 0.\\overline{3}, 0.(27), 0.272727... with three repetitions.
 
-    Raises:
-        UnreadError: It has too many digits, or dots after digits that do not repeat.
+    Raises UnreadError if it has too many digits, or dots after digits that do not repeat.
     """
     if match := _NUMERAL.fullmatch(text):
         whole, places, exponent = match.groups()

@@ -141,11 +141,9 @@ def _all_units() -> dict[str, Unit]:
 
 @lru_cache(maxsize=4096)
 def parse_unit(text: str, *, plain: bool = False) -> tuple[Fraction, Unit | None] | None:
-    """Return the factor of the scale words and the unit; None when the text is no unit.
+    """Return the factor of the scale words and the unit; None when the text (without LaTeX commands) is no unit.
 
-    Args:
-        text: Words, symbols, powers, `/`, `per`; no LaTeX commands.
-        plain: The text is part of a formula, not of `\\text{}`: only names that cannot be variables are units.
+    If it is `plain`, part of a formula and not of `\\text{}`, only names that cannot be variables are units.
     """
     factor, sign_of_powers, next_power = Fraction(1), 1, 1
     parts: list[tuple[str, Unit | None, int]] = []

@@ -102,11 +102,7 @@ class WorkerPool:
         self._free = threading.Semaphore(self._size)
 
     def map(self, items: Sequence[object]) -> list[Any]:
-        """Return the function's result for each item, or `Failed`, in order.
-
-        Raises:
-            VerifierError: No worker starts.
-        """
+        """Return the function's result for each item, or `Failed`, in order; VerifierError if no worker starts."""
         results: list[Any] = [None] * len(items)
         waiting, deaths, timeouts = deque(range(len(items))), Counter[int](), 0
         busy: set[_Worker] = set()
