@@ -234,8 +234,10 @@ def _show_metrics(title: str, summary: Mapping[str, Any]) -> None:
     """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
     from rloop_core.evaluation.metrics import metrics_of
 
-    out = console()
-    table = plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title)
+    out, table = (
+        console(),
+        plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title),
+    )
     for name, value in metrics_of(summary).items():
         table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
     out.print(table)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rloop_core.cli.options import COUNT, PATH, json_option, workers_option
-from rloop_core.cli.output import console, plain_table, print_json
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
@@ -75,7 +75,8 @@ def problems(
     fields: dict[str, Any] = {"source": source, "limit": limit, "params": {}}
     for override in overrides:
         assign(fields, override)
-    problem_set = load_problems(validate(ProblemSource, fields, "problems"))
+    with progress_bar("rows") as show:
+        problem_set = load_problems(validate(ProblemSource, fields, "problems"), show)
     config = make_config({"problems": fields, "placement": {"verifier_workers": workers}})
     matches = _matches(source, problem_set, against)
     contaminated = {match.training_id for match in matches}
@@ -119,7 +120,8 @@ def _matches(name: str, problem_set: ProblemSet, against: Sequence[str]) -> list
         )
         for label in dict.fromkeys(against)
     ]
-    return find_matches(problem_set, sets) if sets else []
+    with progress_bar("problems compared") as show:
+        return find_matches(problem_set, sets, show) if sets else []
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

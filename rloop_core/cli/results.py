@@ -72,5 +72,11 @@ def export(run: str, target: Path, store: str, iteration: int | None, as_json: b
 
     place = target.expanduser()
     policy, manifest = export_policy(read_run(Store(store), run, CACHE_FOLDER), place, iteration)
-    result = {"run": run, "iteration": manifest.iteration, "policy": policy, "digest": manifest.digest}
-    print_json({**result, "to": str(place)}) if as_json else click.echo(f"{policy} of {run} is in {place}")
+    result = {
+        "run": run,
+        "iteration": manifest.iteration,
+        "policy": policy,
+        "digest": manifest.digest,
+        "to": str(place),
+    }
+    print_json(result) if as_json else click.echo(f"{policy} of {run} is in {place}")

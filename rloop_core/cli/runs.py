@@ -45,7 +45,16 @@ _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "ch
 @click.option("--no-report", is_flag=True, help="Write no report; `rloop report` writes it at any time.")
 @json_option
 def run(
-    config_file: str, overrides: Sequence[str], arm: str | None, quiet: bool, no_report: bool, as_json: bool, **own: Any
+    config_file: str,
+    overrides: tuple[str, ...],
+    name: str | None,
+    store: str | None,
+    iterations: int | None,
+    arm: str | None,
+    replace: bool,
+    quiet: bool,
+    no_report: bool,
+    as_json: bool,
 ) -> None:
     """Run RLoop, or continue a run.
 
@@ -63,8 +72,8 @@ def run(
     from rloop_core.results.progress import LineWatcher
 
     # JSON is YAML: a quoted name stays text, whatever it looks like.
-    places = {"store": "placement.store", "replace": "placement.replace"}
-    fields = [f"{places.get(name, name)}={json.dumps(one)}" for name, one in own.items() if one not in (None, False)]
+    options = {"name": name, "placement.store": store, "iterations": iterations, "placement.replace": replace or None}
+    fields = [f"{field}={json.dumps(value)}" for field, value in options.items() if value is not None]
     config = dated(load_config(config_file, [*overrides, *fields]), datetime.now(UTC).date())
     if arm == "vanilla-rl":
         config = as_vanilla(config)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,17 @@ import click
 
 from rloop_core.cli.interrupt import ending_promptly
 from rloop_core.cli.options import CACHE_FOLDER, COUNT, PATH, json_option, k_list, store_option
-from rloop_core.cli.output import console, print_json
+from rloop_core.cli.output import console, print_json, progress_bar
 from rloop_core.errors import StageError
 from rloop_core.printable import printable_line
 
 if TYPE_CHECKING:
     from rloop_core.results.findings import Report
     from rloop_core.results.study_config import StudyRun
+    from rloop_core.store import Store
 
 _MOST_JOBS = 4
+_STORE_SECONDS = 5.0
 # Not a module: processes that a run spawns would import it again as their main module.
 _RUN = (
     "import sys; from rloop_core.runtime.lifetime import die_with_parent; die_with_parent(int(sys.argv[1])); "
@@ -75,7 +77,7 @@ def study(
     if not report_only:
         runs = study_runs(chosen, store)
         with ending_promptly():
-            _compute(runs, folder, jobs or _jobs(runs[0].config.placement.device))
+            _compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device))
     report = study_report(chosen, Store(store), CACHE_FOLDER)
     page = write_page(report, folder, STUDY_FILE)
     seconds = time.monotonic() - started
@@ -107,19 +109,28 @@ def _jobs(device: str) -> int:
     return 1 if has_gpu else min(cores, _MOST_JOBS)
 
 
-def _compute(runs: list[StudyRun], folder: Path, jobs: int) -> None:
+def _compute(runs: list[StudyRun], store: Store, folder: Path, jobs: int) -> None:
     """Compute all runs, `jobs` at a time, and raise StageError if some failed; the files of all are below `folder`."""
+    from rloop_core.stages.inputs import stages_of
+    from rloop_core.store import manifest_key
+
+    keys = {run.config.name: [manifest_key(run.config.name, *place) for place in stages_of(run.config)] for run in runs}
+    waiting, made = list(runs), set[str]()
+    running: dict[Future[str], str] = {}
     failed: dict[str, str] = {}
-    with ThreadPoolExecutor(jobs, thread_name_prefix="prefect") as pool:
-        running = {pool.submit(_run, run, folder): run.config.name for run in runs}
-        try:
-            for future in as_completed(running):
-                name, line = running[future], future.result()
+    with progress_bar("stages") as bar, ThreadPoolExecutor(jobs, thread_name_prefix="prefect") as pool:
+        while waiting or running:
+            for run in waiting[: jobs - len(running)]:
+                waiting.remove(run)
+                running[pool.submit(_run, run, folder)] = run.config.name
+            ended = wait(running, _STORE_SECONDS, FIRST_COMPLETED).done
+            missing = [key for name in running.values() for key in keys[name] if key not in made]
+            made.update(filter(store.exists, missing))
+            bar(len(made), sum(map(len, keys.values())))
+            for future in ended:
+                name, line = running.pop(future), future.result()
                 failed |= {name: line} if line else {}
                 click.echo(f"{name}: {line or 'finished'}", err=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
     if failed:
         failures = "; ".join(f"{name}: {line}" for name, line in failed.items())
         raise StageError(f"{len(failed)} of {len(runs)} runs failed: {failures}", field=str(folder / "logs"),

@@ -1,4 +1,4 @@
-"""pass@k from counts (of n samples of a problem, c are correct), and the names of metrics.
+"""avg@k and pass@k from counts (of n samples of a problem, c are correct), and their names.
 
 pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. (2021, arXiv:2107.03374, equation 1):
 the chance that k of the n samples, drawn without replacement, hold a correct one. Binomials overflow and
@@ -80,6 +80,13 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
         factor = np.maximum(1.0 - k / np.maximum(total - taken, 1), 0.0)
         none_correct = np.where(taken < correct, none_correct * factor, none_correct)
     return 1.0 - none_correct
+
+
+def avg_at_k(n: npt.ArrayLike, c: npt.ArrayLike) -> Floats:
+    """Return avg@k of every problem, k = n: the share of its samples that are correct, shape [...] in [0, 1]."""
+    total, correct = checked_counts(n, c)
+    share: Floats = correct / total
+    return share
 
 
 def sampling_sd(n: npt.ArrayLike, c: npt.ArrayLike) -> float | None:

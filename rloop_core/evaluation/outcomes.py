@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.evaluation.metrics import Counts, Floats, checked_counts, pass_at_k, sampling_sd
+from rloop_core.evaluation.metrics import Counts, Floats, avg_at_k, checked_counts, pass_at_k, sampling_sd
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.trajectories.success import CORRECT
 from rloop_core.verifier.read.normalise import normalise
@@ -51,6 +51,21 @@ class Outcomes:
 
     def __len__(self) -> int:
         return len(self.problem_ids)
+
+    @property
+    def avg_name(self) -> str:
+        """ "avg@32", or "avg@8-32" if problems have unequal numbers of samples."""
+        return f"avg@{self._numbers}"
+
+    @property
+    def majority_name(self) -> str:
+        """ "majority@32", over all samples of each problem; "majority@8-32" if they are unequal in number."""
+        return f"majority@{self._numbers}"
+
+    @property
+    def _numbers(self) -> str:
+        low, high = int(self.n.min()), int(self.n.max())
+        return str(low) if low == high else f"{low}-{high}"
 
     def majority(self) -> Floats:
         """Return majority@n of each problem, shape [problems] in [0, 1]; StageError if only the counts are known."""
@@ -152,13 +167,12 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
 def problem_values(outcomes: Outcomes, ks: Sequence[int]) -> dict[str, Floats]:
     """Return every metric's value for each problem, shape [problems]: avg, pass@k with rising k, majority@n.
 
-    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known. n is "8-32" if
-    problems have unequal numbers of samples.
+    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known.
     """
-    low, high = int(outcomes.n.min()), int(outcomes.n.max())
-    n = str(low) if low == high else f"{low}-{high}"
-    passes = {f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))}
-    values: dict[str, Floats] = {f"avg@{n}": outcomes.c / outcomes.n, **passes}
-    if outcomes.wrong is not None and high > 1:
-        values[f"majority@{n}"] = outcomes.majority()
+    values = {
+        outcomes.avg_name: avg_at_k(outcomes.n, outcomes.c),
+        **{f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))},
+    }
+    if outcomes.wrong is not None and outcomes.n.max() > 1:
+        values[outcomes.majority_name] = outcomes.majority()
     return values

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -28,6 +28,7 @@ from rloop_core.problems.types import Problem, ProblemSet, written_out
 NGRAM = 13
 CONTAINMENT = 0.6
 _COMMON = 10
+_PROBLEMS_PER_CALL = 1000  # of `on_progress`
 _LONGEST = 20_000
 """Characters that are read: more than any real problem has; a limit for the run time of the patterns."""
 
@@ -116,10 +117,22 @@ class Match:
     """The texts; from data sets, so not trusted."""
 
 
-def find_matches(training: ProblemSet, evaluation: Sequence[EvaluationSet]) -> list[Match]:
-    """Return every contaminated pair, in the order of the training problems."""
+def find_matches(
+    training: ProblemSet,
+    evaluation: Sequence[EvaluationSet],
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Match]:
+    """Return every contaminated pair, in the order of the training problems.
+
+    `on_progress` is called with (training problems done, all training problems) after every 1,000 and at the end.
+    """
     index = _Index(evaluation)
-    return [match for problem in training for match in index.matches(problem)]
+    matches: list[Match] = []
+    for done, problem in enumerate(training, 1):
+        matches += index.matches(problem)
+        if done % _PROBLEMS_PER_CALL == 0 or done == len(training):
+            on_progress(done, len(training))
+    return matches
 
 
 class _Index:

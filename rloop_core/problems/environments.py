@@ -54,7 +54,7 @@ def environment_rows(name: str, *, size: int | None, params: Mapping[str, Any]) 
     plain = [task.data.model_dump(mode="json", exclude_unset=True) for task in tasks]
     rows = ({"problem": each.get("prompt"), "answer": each.get("answer"), "data": each} for each in plain)
     numbered = ((f"task {number}", row) for number, row in enumerate(rows, start=1))
-    return Rows(numbered, (warning,) if system else ())
+    return Rows(numbered, len(plain), (warning,) if system else ())
 
 
 def _needs(name: str, taskset: Any, task: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,20 @@ from rloop_core.verifier.read.normalise import normalise
 if TYPE_CHECKING:
     from rloop_core.config.evaluation import ProblemSource
 
+_ROWS_PER_CALL = 1024  # of `on_progress`
 MOST_ROWS = 20_000_000
 """Limit of a source: a file of a few KB can hold any number of equal rows."""
 
 
-def load_problems(source: ProblemSource) -> ProblemSet:
+def load_problems(
+    source: ProblemSource, on_progress: Callable[[int, int | None], None] = lambda done, total: None
+) -> ProblemSet:
     """Load the problems of a source, in its order, each normalised text once.
 
     Problems that appear with different golds are dropped, since none can be trusted; the set counts them and all other
-    rows that it leaves out. Raises ProblemsError, which names the field or row and the fix, for an unknown name, an
-    unreachable hub, missing or malformed input, or if no problem is left.
+    rows that it leaves out. `on_progress` is called from time to time with the rows read so far and, if it is known,
+    their total. Raises ProblemsError, which names the field or row and the fix, for an unknown name, an unreachable
+    hub, missing or malformed input, or if no problem is left.
     """
     rows, problem_columns, gold_columns = _rows(source)
     # Memory grows with the different texts, not with the rows: DAPO's 1.8 million rows hold 18 thousand texts.
@@ -38,6 +43,8 @@ def load_problems(source: ProblemSource) -> ProblemSet:
         if read >= MOST_ROWS:
             fix = "give a source of fewer rows; limit counts what is kept"
             raise ProblemsError(f"has more than {MOST_ROWS:,} rows", field=source.source, fix=fix)
+        if read % _ROWS_PER_CALL == 0:
+            on_progress(read, rows.total)
         read += 1
         try:
             text, gold, columns = sources.problem_and_gold(row, problem_columns, gold_columns, math)

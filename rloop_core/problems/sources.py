@@ -35,6 +35,8 @@ class Rows:
     """The rows of a source, in order."""
 
     rows: Iterator[Row]
+    total: int | None = None
+    """Number of rows, if it is known beforehand."""
     warnings: tuple[str, ...] = ()
     """Warnings about the source, for the user."""
 
@@ -48,8 +50,15 @@ def file_rows(path: str, columns: Sequence[str]) -> Rows:
     if not local.is_file():
         what = "is a folder, not a file" if local.is_dir() else "no such file"
         raise ProblemsError(f"{what}: {path}", field="source", fix="give the path of a JSONL or parquet file")
+    total = None
     if local.suffix == ".parquet":
-        return Rows(_explained(_parquet_rows(local, columns), path))
+        import pyarrow.parquet as pq
+
+        try:
+            total = pq.read_metadata(local).num_rows
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from error
+        return Rows(_explained(_parquet_rows(local, columns), path), total)
     return Rows(_explained(_json_rows(local) if local.suffix == ".json" else _jsonl_rows(local), path))
 
 
@@ -57,8 +66,14 @@ def _explained(rows: Iterator[Row], path: str) -> Iterator[Row]:
     try:
         yield from rows
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
-        what, fix = str(error).partition("\n")[0][:160], "check its permissions, or write it again"
-        raise ProblemsError(f"cannot read {path}: {what}", field="source", fix=fix) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> ProblemsError:
+    reason = str(error).partition("\n")[0][:160]
+    return ProblemsError(
+        f"cannot read {path}: {reason}", field="source", fix="check its permissions, or write it again"
+    )
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
@@ -125,7 +140,7 @@ def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config:
     wanted = top_level((*hub.problem_columns, *hub.gold_columns), table.column_names)
     table = table.select_columns(wanted) if wanted else table
     rows = batch_rows(table.with_format("arrow").iter(batch_size=_HUB_BATCH))
-    return Rows(rows, () if is_pinned else (warning,))
+    return Rows(rows, table.num_rows, () if is_pinned else (warning,))
 
 
 def _hub_table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
@@ -162,12 +177,13 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
     if task not in DATASETS:
         fix = closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)])
         raise ProblemsError(f"reasoning_gym has no task {task!r}", field="source", fix=fix)
+    size = size or GENERATED
     try:
-        entries = reasoning_gym.create_dataset(task, seed=seed, size=size or GENERATED, **params)
+        entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
     except (TypeError, ValueError, AssertionError) as error:
         what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
-    return Rows((f"entry {number}", _generated_row(entry)) for number, entry in enumerate(entries, start=1))
+    return Rows(((f"entry {number}", _generated_row(entry)) for number, entry in enumerate(entries, start=1)), size)
 
 
 def _generated_row(entry: dict[str, Any]) -> dict[str, Any]:

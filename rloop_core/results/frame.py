@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes, problem_v
 from rloop_core.results.intervals import Effect
 from rloop_core.results.run_reader import UNREADABLE, RunRecord, rl_steps, sample_files, stored_evaluation
 from rloop_core.store import BASE_ITERATION
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KINDS = ("base", "snapshot", "endpoint", "theta")
 """Kinds of policies: theta_0, one within an RL phase, the last of vanilla RL, one after RFT."""
@@ -140,6 +143,28 @@ class Results:
                         where = f"{self.runs[arm, seed].name}, {policy.label} on {label}"
                         self.notes.append(f"{where} has other {why} than most: left out.")
                         del policies[policy]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each arm, seed, set, policy (`step`, `kind`, `policy`) and problem.
+
+        Its counts: `n` samples, `c` correct ones, `truncated` ones, completion `tokens`; and the value of each metric.
+        """
+        import pandas as pd
+
+        tables = [
+            pd.DataFrame(
+                {
+                    "arm": arm, "seed": seed, "set": label, "step": policy.step, "kind": policy.kind,
+                    "policy": policy.label, "problem": one.outcomes.problem_ids, "n": one.outcomes.n,
+                    "c": one.outcomes.c, "truncated": one.outcomes.truncated, "tokens": one.outcomes.tokens,
+                    **one.values,
+                }
+            )
+            for (label, arm, seed), policies in self.evaluated.items()
+            for policy, one in policies.items()
+        ]  # fmt: skip
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     @property
     def pair(self) -> tuple[str, ...]:

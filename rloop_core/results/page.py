@@ -67,6 +67,7 @@ def write_page(report: Report, out: Path, name: str, content: str = "") -> Path:
             (out / f"{picture.name}.png").write_bytes(picture.png)
         for table in [*tables_of(report), *(picture.table for picture in drawn)]:
             (out / f"{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
+        report.results.frame.to_csv(out / "by-problem.csv", index=False)
         (out / name).with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
         (out / name).write_text(render(report, pictures, content), encoding="utf-8")
     except OSError as error:

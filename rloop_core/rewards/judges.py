@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.config.evaluation import REWARDS
@@ -38,7 +37,7 @@ Item = tuple[Problem, str, bool]
 """A problem, a completion to it, and whether that ended by itself."""
 
 
-class Judges(AbstractContextManager["Judges"]):
+class Judges:
     """Judges completions, each by the reward of its problem's set; a context manager that owns worker processes."""
 
     def __init__(self, config: Config) -> None:
@@ -73,6 +72,9 @@ class Judges(AbstractContextManager["Judges"]):
         """End the worker processes."""
         self._verifier.close()
         self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

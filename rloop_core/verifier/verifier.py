@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Self
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier.compare.answers import compare
@@ -26,7 +27,7 @@ _BEST = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
 """One equal gold of several suffices; `wrong` needs all golds to be decided."""
 
 
-class Verifier(contextlib.AbstractContextManager["Verifier"]):
+class Verifier:
     """Judges completions against golds; a context manager, since it may own worker processes.
 
     Steps: extract the answer (`read.extract`), apply policies, limits and cache, compare exactly, and otherwise ask the
@@ -153,6 +154,9 @@ class Verifier(contextlib.AbstractContextManager["Verifier"]):
     def close(self) -> None:
         """End the worker processes."""
         self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -48,7 +48,8 @@ def _config(folder: Path, **placement: Any) -> Config:
     data = config.model_dump(mode="json")
     data["explore"]["snapshot_every"] = STEPS // 2
     data["harvest"].update(snapshot_samples=2)
-    held_out = data["problems"] | {"name": "held-out", "seed": 77}
+    held_out = {**data["problems"], "name": "held-out", "seed": 77}
+    del held_out["weight"]
     data["evaluate"].update(sets=[held_out], samples=4, k=[1, 4], base=False)
     return make_config(data)
 

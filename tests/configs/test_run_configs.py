@@ -19,8 +19,7 @@ from rloop_core.rollout import vllm_engine
 from rloop_core.rollout.policy import policy_digest
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
-from rloop_core.training.settings import TrainingJob, grpo_config, sft_config
-from rloop_core.training.trainer import _engine_arguments
+from rloop_core.training.settings import TrainingJob, engine_arguments, grpo_config, sft_config
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "deployments/configs"
@@ -84,7 +83,7 @@ def test_vllm_takes_the_arguments_of_its_engines(name: str, tmp_path: Path, monk
 
     monkeypatch.setattr(vllm_generation, "LLM", engine)
     arguments = grpo_config(TrainingJob(config, 1, tmp_path, tmp_path, "cpu"))
-    with _engine_arguments():
+    with engine_arguments(config.policy.dtype):
         vllm_generation.VLLMGeneration(
             SimpleNamespace(name_or_path=str(folder), named_modules=list),
             Accelerator(cpu=True),

@@ -1,4 +1,4 @@
-"""pass@k against the authors' estimator, values by hand and repeated sampling."""
+"""avg@k and pass@k against the authors' estimator, values by hand and repeated sampling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.metrics import headline_metrics, metric_order, pass_at_k, sampling_sd
+from rloop_core.evaluation.metrics import avg_at_k, headline_metrics, metric_order, pass_at_k, sampling_sd
 
 
 @st.composite
@@ -30,6 +30,7 @@ def test_arrays_are_scored_a_problem_at_a_time() -> None:
     n, c = np.array([4, 8, 4], dtype=np.uint8), np.array([0, 1, 4], dtype=np.uint8)
     assert pass_at_k(n, c, 2) == pytest.approx([0.0, 0.25, 1.0])
     assert pass_at_k(4, [[0, 1], [2, 4]], 4).tolist() == [[0.0, 1.0], [1.0, 1.0]]
+    assert avg_at_k(n, c).tolist() == [0.0, 0.125, 1.0]
 
 
 def test_large_counts_neither_overflow_nor_lose_the_answer() -> None:
@@ -44,7 +45,7 @@ def test_impossible_requests_are_refused() -> None:
         pass_at_k(4, 1, 0)
     for n, c in ((4, 5), (4, -1), (0, 0), (4, 0.5)):
         with pytest.raises(StageError):
-            pass_at_k(n, c, 1)
+            avg_at_k(n, c)
 
 
 def test_sampling_sd_is_that_of_repeated_sampling() -> None:

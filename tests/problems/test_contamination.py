@@ -82,10 +82,12 @@ def test_the_share_is_of_the_evaluation_problem():
     assert not contaminated(OTHER, f"{OTHER} {TRAIN} {TRAIN.replace('Bern', 'Basel').replace('train', 'tram')}")
 
 
-def test_every_pair_of_a_copy_is_listed():
+def test_every_pair_of_a_copy_is_listed_with_progress():
     training = problem_set(TRAIN, OTHER, "5 + 6 =", name="train")
     sets = [EvaluationSet("a", problem_set(OTHER, TRAIN)), EvaluationSet("b", problem_set("5 + 6 =", OTHER, "7 + 1 ="))]
-    matches = find_matches(training, sets)
+    told: list[tuple[int, int]] = []
+    matches = find_matches(training, sets, lambda *place: told.append(place))
+    assert told == [(3, 3)]
     assert [(match.evaluation_set, match.training, match.evaluation) for match in matches] == [
         ("a", TRAIN, TRAIN), ("a", OTHER, OTHER), ("b", OTHER, OTHER), ("b", "5 + 6 =", "5 + 6 ="),
     ]  # fmt: skip

@@ -113,10 +113,12 @@ def test_dapos_instruction_around_a_problem_is_removed_and_what_only_resembles_i
     asked = fill("answer-line", "What is 1+1?")
     like = asked.replace("Remember", "Please remember")
     rows = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in (asked, like)]
+    told: list[tuple[int, int | None]] = []
     pq.write_table(pa.Table.from_pylist(rows * 1000), tmp_path / "p.parquet")
-    loaded = load_problems(at(str(tmp_path / "p.parquet")))
+    loaded = load_problems(at(str(tmp_path / "p.parquet")), lambda *place: told.append(place))
     assert [problem.problem for problem in loaded] == ["What is 1+1?", like.strip()]
     assert loaded.ledger["duplicates_dropped"] == 1998 and accounted(loaded)
+    assert told == [(0, 2000), (1024, 2000)]
 
 
 def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:

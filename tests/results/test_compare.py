@@ -37,6 +37,15 @@ def rows_of(page, name):
         return list(csv.DictReader(stream))
 
 
+def test_the_frame_has_a_row_for_each_policy_and_problem(compared):
+    frame, label = compared.results.frame, next(iter(SETS))
+    policies = {"RLoop": 1 + ITERATIONS * (PHASE + 1), "RL": 1 + ITERATIONS * PHASE}
+    assert frame.groupby("arm").size().to_dict() == {arm: n * sum(SETS.values()) for arm, n in policies.items()}
+    means = frame[(frame["set"] == label) & (frame["policy"] == "theta_2")][["c", "avg@4"]].mean()
+    assert means["c"] / SAMPLES == pytest.approx(means["avg@4"])
+    assert means["avg@4"] == pytest.approx(compared.table.policies[label][-1].cells["avg@4"].value)
+
+
 def test_forgetting_and_its_matrices_by_brute_force(compared):
     results, label = compared.results, next(iter(SETS))
     steps = [(i, s) for i in range(ITERATIONS) for s in range(1, PHASE + 1)]
@@ -116,7 +125,7 @@ def test_the_page_is_whole_escaped_and_alone(page):
     whole = ("figure-1-reward", "figure-3-iterations", "figure-4-curves", "figure-5c-entropy", "figure-6-gradients",
              "success-rates-tiny")  # fmt: skip
     assert pictures == {*whole, *(f"set-{i:02d}-{name}" for i in (0, 1) for name in each)}
-    tables = {"table-1", "by-step", "values", "forgetting", "compute", "filter", "artifacts"}
+    tables = {"table-1", "by-step", "values", "forgetting", "compute", "filter", "artifacts", "by-problem"}
     assert {path.stem for path in page.parent.glob("*.csv")} == pictures | tables
     titles = " ".join(re.findall(r"<figure[^>]*><h3>([^<]+)</h3>", text))
     for figure in ("1", "2a", "2c", "3", "4", "5a", "5b", "5c", "6"):
