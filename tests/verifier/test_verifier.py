@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier import Judgement, Policies, Verdict, Verifier, judge
+from tests.verifier.conftest import tables
 
 pytestmark = pytest.mark.process
 
@@ -81,21 +82,13 @@ def test_policies_on_boxes_and_on_words_after_them() -> None:
         assert strict.judge("\\boxed{7} ok", "7", finished=False).verdict is Verdict.truncated
 
 
-@pytest.mark.parametrize(
-    "taken_back",
-    ["7? No, 6", "7; No wait, 6", "7! No, 6", "7; or 6", "7 or 6", "7, maybe 6", "7 and 6", "7. No, 6", "7; rather 6"],
-)
-def test_an_answer_line_that_takes_its_answer_back_is_wrong(verifier: Verifier, taken_back: str) -> None:
-    assert verifier.judge(f"Some work.\nAnswer: {taken_back}", "7").verdict is Verdict.wrong
-
-
-@pytest.mark.parametrize("stated", ["$7$ and $8$", "\\(8\\), \\(7\\)", "$7$, and $8$"])
-def test_an_answer_line_of_several_formulas_is_a_list(verifier: Verifier, stated: str) -> None:
-    assert [verifier.judge(f"Answer: {stated}", gold).verdict.value for gold in ("8, 7", "7", "78")] == [
-        "correct",
-        "wrong",
-        "wrong",
-    ]
+@pytest.mark.parametrize(("stated", "gold", "right"), tables("notations")["stated"])
+def test_an_answer_line_that_takes_its_answer_back_or_lists_several(
+    verifier: Verifier, stated: str, gold: str, right: bool
+) -> None:
+    assert verifier.judge(f"Some work.\nAnswer: {stated}", gold).verdict is (
+        Verdict.correct if right else Verdict.wrong
+    )
 
 
 _WRITTEN = r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ ="
