@@ -212,13 +212,22 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
         ({"problem": "a", "solution": "\\boxed{7"}, "line 2 field solution: the solution has neither"),
         ('{"problem": "a", "answer": NaN}', "line 2 field answer: the gold answer nan is not finite"),
         ("\udcff", "line 2 is not valid JSON"),
+        ('{"problem": "1+1 \\ud83d", "answer": "2"}', "half a character"),
+        ('{"problem": "1+1", "answer": "\\udc00"}', "half a character"),
+        ('{"problem": "1+1 \udced\udca0\udc80", "answer": "2"}', "line 2 is not valid JSON"),
+        ("[" * 50_000, "nested deeper"),
+        ('{"problem": "1+1", "answer": ' + "9" * 5000 + "}", "line 2 is not valid JSON"),
+        ({"problem": "1" * 300_000, "answer": "2"}, "line 2 has 300,000 characters in problem"),
+        ({"problem": "1+1", "solution": "x" * 300_000}, "300,000 characters in solution"),
     ],
 )
-def test_a_row_without_problem_or_gold_is_named(tmp_path: Path, row: Any, complaint: str) -> None:
+def test_a_row_that_cannot_be_used_is_named_or_skipped_and_counted(tmp_path: Path, row: Any, complaint: str) -> None:
     path = tmp_path / "p.jsonl"
     line = row if isinstance(row, str) else json.dumps(row)
     path.write_bytes(b'{"problem": "x", "answer": "1"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
     assert complaint in refusal(at(str(path)))
+    kept = load_problems(ProblemSource(source=str(path), skip_malformed=True))
+    assert (len(kept), kept.ledger["malformed_skipped"]) == (1, 1)
 
 
 LISTS = [  # golds, and what else equals one of them
