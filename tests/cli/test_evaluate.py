@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, ProblemsError, StageError
+from tests.faults.conftest import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -83,9 +83,7 @@ def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "rloop_core", *many, "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while len(list((out / "samples").glob("*.parquet"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_until(lambda: len([*(out / "samples").glob("*.parquet")]) >= 3, "three shards", every=0.002)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*.parquet")}

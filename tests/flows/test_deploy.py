@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -301,12 +300,12 @@ def test_an_expected_failure_is_one_error_line_of_the_log(worked: Server, wrong:
     failed = _run(worked, "rloop/iterate", config_file="smoke", name="failing", overrides=overrides)
     assert failed["state_name"] == "Failed" and "(fix: " in failed["state"]["message"]
     asked = {"logs": {"flow_run_id": {"any_": _flows(worked, failed)}, "level": {"ge_": 40}}}
-    deadline = time.monotonic() + 60
-    while True:  # the last lines come after the state
-        errors = [one["message"] for one in worked.post("/logs/filter", asked).json()]
-        if failed["state"]["message"] in errors or time.monotonic() > deadline:
-            break
-        time.sleep(0.5)
+
+    def told() -> list[str]:
+        return [one["message"] for one in worked.post("/logs/filter", asked).json()]
+
+    wait_until(lambda: failed["state"]["message"] in told(), "the last lines, which come after the state", every=0.5)
+    errors = told()
     assert errors.count(failed["state"]["message"]) == 1 and not any("\n" in error for error in errors), errors
 
 
