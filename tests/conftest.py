@@ -57,10 +57,7 @@ LONGEST = (
 )
 TOGETHER = (
     ("results/",),
-    (
-        *("flows/test_runs", "flows/test_bad_input", "flows/test_evaluate", "flows/test_vanilla"),
-        "faults/test_kill",
-    ),
+    (*("flows/test_runs", "flows/test_bad_input", "flows/test_evaluate", "flows/test_vanilla"), "faults/test_kill"),
 )
 """Files that one test process plays, since they share what takes long to make: pages, or an embedded Prefect."""
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "judges", "full_disk"}

@@ -52,9 +52,9 @@ def row(problem: str, sample: int, correct: bool, **fields: Any) -> dict[str, An
     }  # fmt: skip
 
 
-def samples(folder: Path, solved: int, step: int = 0) -> list[Path]:
-    """Four problems with four samples each, `solved` of the first problem's and one of every other's correct."""
-    rows = [row(f"p{p}", s, s < (solved if p == 0 else 1), step=step) for p in range(4) for s in range(4)]
+def samples(folder: Path, solved: int, step: int = 0, others: int = 1) -> list[Path]:
+    """Four problems with four samples each, `solved` of the first problem's and `others` of every other's correct."""
+    rows = [row(f"p{p}", s, s < (solved if p == 0 else others), step=step) for p in range(4) for s in range(4)]
     return [write_shard(folder, step, 0, 0, rows)]
 
 
@@ -109,8 +109,9 @@ class FakeRun:
         (out / "policy" / "model.safetensors").write_bytes(b"weights")
         return {"status": "trained", "loss_last": 0.5}
 
-    def evaluate(self, out: Path, iteration: int = BASE_ITERATION) -> dict[str, Any]:
-        files = samples(out / "set-00", 2 + iteration)
+    def evaluate(self, out: Path, iteration: int = BASE_ITERATION, each: int | None = None) -> dict[str, Any]:
+        """Of the first problem one more sample is correct in each iteration, unless `each` is for all problems."""
+        files = samples(out / "set-00", 2 + iteration if each is None else each, others=1 if each is None else each)
         label = self.config.evaluate.sets[0].label
         content = {label: summarise(problem_outcomes(files), self.config.evaluate.k)}
         (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))

@@ -58,17 +58,7 @@ def test_several_boxes(completion: str, single: str | None) -> None:
     assert extract(completion, Policies(boxes="single")).refused == single
 
 
-@pytest.mark.parametrize(
-    ("completion", "refused"),
-    [
-        ("so $\\boxed{7}$.", False), ("\\[ \\boxed{7} \\]\n", False),
-        ("\\begin{align*} x &= \\boxed{7}. \\end{align*}", False), ("**\\boxed{7}** \u2713", False),
-        ("<answer>\\boxed{7}</answer>", False), ("\\boxed{7}<|im_end|> and more", False),
-        ("\\boxed{7} I hope it is correct.", True), ("\\boxed{7} cm", True), ("\\boxed{7} 8", True),
-        ("\\boxed{7}\n\nSo \u0434\u0430", True), ("Answer: 7\n", False),
-        ("Answer: 7\nThis holds since 3 + 4 = 7.", True), ("Answer: 7 because it is", True), ("#### 7", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("completion", "refused"), TABLES["words_after"])
 def test_policy_on_words_after_the_answer(completion: str, refused: bool) -> None:
     strict = extract(completion, Policies(text_after="refuse"))
     assert strict.refused == ("words after the answer" if refused else None)

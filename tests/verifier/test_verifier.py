@@ -17,17 +17,8 @@ def boxed(answer: str) -> str:
     return f"Some reasoning about the numbers 1, 2 and 3.\nSo the result is $\\boxed{{{answer}}}$."
 
 
-EQUAL = [
-    ("\\sqrt{50}", "5\\sqrt{2}"), ("e^{i\\pi}", "-1"), ("f(x)=x^2-2x+1", "(x-1)^2"),
-    ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
-    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
-    ("\\frac{1}{1+\\sqrt{2}+\\sqrt{3}}", "\\frac{2+\\sqrt{2}-\\sqrt{6}}{4}"), ("½π", "\\frac{\\pi}{2}"),
-    ("5!^{2}", "14400"), ("\\emptyset", "\\{\\}"), ("\\{\\}", "\\varnothing"), (">", ">"),
-]  # fmt: skip
-DIFFERENT = [
-    ("3", "\\pm 3"), ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"), ("\\text{I do not know}", "7"), ("x_1", "x_2"),
-    ("5²", "52"), ("\\sqrt{2}", "1.41421356237309504880"), ("\\{0\\}", "\\{\\}"), ("<", ">"),
-]  # fmt: skip
+TABLES = tables("notations")
+EQUAL, DIFFERENT = TABLES["equal_in_workers"], TABLES["different_in_workers"]
 
 
 def test_equal_mathematics_is_correct_and_other_or_meaningless_answers_are_not(verifier: Verifier) -> None:
@@ -82,7 +73,7 @@ def test_policies_on_boxes_and_on_words_after_them() -> None:
         assert strict.judge("\\boxed{7} ok", "7", finished=False).verdict is Verdict.truncated
 
 
-@pytest.mark.parametrize(("stated", "gold", "right"), tables("notations")["stated"])
+@pytest.mark.parametrize(("stated", "gold", "right"), TABLES["stated"])
 def test_an_answer_line_that_takes_its_answer_back_or_lists_several(
     verifier: Verifier, stated: str, gold: str, right: bool
 ) -> None:
