@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import settings
 
-from rloop_core.cli import main
+from rloop_core.cli.entry import group, main
 from rloop_core.config import Config, make_config
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import ProblemSet, load_problems
@@ -273,6 +274,11 @@ def call_rloop(*arguments: str, check: bool = True) -> subprocess.CompletedProce
             code = int(end.code or 0)
     done = subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
     return _checked(done) if check else done
+
+
+def invoke(*arguments: object, input: str | None = None) -> Result:
+    """Run `rloop` in this process for what it prints and raises, with Prefect's settings as they are."""
+    return CliRunner().invoke(group, [*map(str, arguments)], input=input)
 
 
 def start_rloop(

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from rloop_core.cli.entry import group
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from tests.conftest import small_config
+from tests.conftest import invoke, small_config
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def gc(store: Store, *arguments: str) -> Result:
-    return CliRunner().invoke(group, ["gc", "--store", store.uri, *arguments])
+    return invoke("gc", "--store", store.uri, *arguments)
 
 
 def test_it_shows_what_it_would_delete_of_the_named_runs_and_deletes_with_yes(store):

@@ -75,10 +75,6 @@ def test_system_message_and_examples_come_before_the_problem() -> None:
             {"template": "Q: {problem}", "chat": True, **TOLD},
             "[system]Be brief.[end][user]Q: 2+2?[end][assistant]4[end][user]Q: 1+1?[end][assistant]",
         ),
-        (
-            {"template": "plain", "chat": True, "chat_arguments": {"enable_thinking": False}},
-            "[user]1+1?[end][assistant]<think></think>",
-        ),
     ],
 )
 def test_prompts_in_the_tokenizers_own_chat_format(prompt: dict[str, Any], expected: str) -> None:

@@ -22,6 +22,7 @@ from rloop_core.store import BASE_ITERATION, InputEntry, Store, fingerprint
 from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
+from tests.conftest import invoke
 from tests.store.conftest import published
 
 HOSTILE = "<script>alert('x')</script> so \\boxed{3}"
@@ -202,14 +203,10 @@ def pair_store(pair: Any, tmp_path: Path) -> Store:
 @pytest.fixture(scope="session")
 def command_and_page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """The JSON of `rloop report A B --json` for `pair`, and the page that it wrote, with everything beside it."""
-    from click.testing import CliRunner
-
-    from rloop_core.cli.entry import group
-
     out = tmp_path_factory.mktemp("page")
     names = [arm.config.name for arm in pair]
     command = ["report", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
-    result = CliRunner().invoke(group, command)
+    result = invoke(*command)
     assert result.exit_code == 0, result.exception
     return json.loads(result.stdout), out / "report.html"
 

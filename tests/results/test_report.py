@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from rloop_core.cli.entry import group
 from rloop_core.results.curves import step_curves
 from rloop_core.results.findings import run_results
 from rloop_core.results.page import write_report
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.table import effect_of_finetuning
 from rloop_core.store import Store
+from tests.conftest import invoke
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text
 
@@ -125,6 +124,6 @@ def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
     assert f"completions sampled by {words}</p>" in report_text(run.store, cache=tmp_path)
     command = ["status", "tiny", "--store", str(tmp_path / "store")]
-    shown = " ".join(CliRunner().invoke(group, command).output.split())
+    shown = " ".join(invoke(*command).output.split())
     assert f"completions sampled by {words}" in shown
-    assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["sampled_by"] == words
+    assert json.loads(invoke(*command, "--json").output)["sampled_by"] == words
