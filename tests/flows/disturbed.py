@@ -67,7 +67,8 @@ class Disturbed:
         (found,) = self.server.post("/automations/filter", {"automations": {"name": {"any_": [SILENT]}}}).json()
         found["trigger"]["within"] = seconds
         kept = ("name", "description", "tags", "trigger", "actions")
-        self.server.put(f"/automations/{found['id']}", {field: found[field] for field in kept})
+        changed = {field: found[field] for field in kept}
+        self.server._ask("PUT", f"/automations/{found['id']}", changed).raise_for_status()
 
     def start_worker(self, pool: str = GPU) -> psutil.Process:
         """Start a worker, whose flows and stages are its descendants."""

@@ -93,10 +93,6 @@ class Server:
         """What the UI does."""
         self._ask("PATCH", path, content).raise_for_status()
 
-    def put(self, path: str, content: Any) -> None:
-        """What the UI does."""
-        self._ask("PUT", path, content).raise_for_status()
-
     def get(self, path: str) -> Any:
         """Send GET and return the answer's JSON."""
         return self._ask("GET", path, None).raise_for_status().json()

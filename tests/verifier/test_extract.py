@@ -26,13 +26,7 @@ def test_an_unclosed_or_empty_last_box_is_no_answer(completion: str) -> None:
     assert extract(completion)[0] is None
 
 
-@pytest.mark.parametrize(
-    "marker",
-    [
-        "<|im_end|>", "<|endoftext|>", "</s>", "<end_of_turn>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
-        "<|end▁of▁sentence|>", "[INST]",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("marker", TABLES["markers"])
 def test_text_after_a_chat_marker_is_not_the_answer(marker: str) -> None:
     assert cut_at_marker(f"so 6 {marker} tail") == "so 6 "
     assert extract(f"I guess \\boxed{{6}} {marker} user: \\boxed{{7}}")[:2] == ("6", 1)
