@@ -133,21 +133,7 @@ def test_every_shipped_config_is_accepted_by_name_and_whole_and_few_fields_are_e
     assert [one for one in accepted if _start(server, *one) != 201] == []
 
 
-NONSENSE: list[tuple[str, dict[str, Any]]] = [
-    ("rloop/iterate", {"config_file": "no-such-config"}),
-    ("rloop/iterate", {"iterations": 0}),
-    ("rloop/iterate", {"name": "../up"}),
-    ("rloop/iterate", {"overrides": ["explore.steps"]}),
-    ("rloop/iterate", {"config": {"name": "x"}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"stepz": 1}}}),
-    ("rloop/iterate", {"store": "s3://id:word@bucket/x"}),
-    ("rloop/iterate", {"overrides": ["placement.store='s3://id:wo/rd@bucket/x'"]}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "placement": {"store": "s3://id:w@b"}}}),
-    ("evaluate/model", {"store": "s3://b/x?secret=word"}),
-    ("vanilla-rl/control", {"config_file": "no-such-config"}),
-    ("evaluate/model", {"samples": 0}),
-    ("evaluate/model", {"verifier": {"units": "sometimes"}}),
-]
+NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yaml").read_text())
 
 
 def test_nonsense_and_job_variables_that_run_something_else_are_refused_when_the_run_is_created(server: Server) -> None:

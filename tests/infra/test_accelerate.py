@@ -43,10 +43,9 @@ def test_the_launcher_knows_every_setting_and_both_it_and_the_memory_model_read_
     args = _validated(["--config_file", str(path), "script.py"])
     for section in ("deepspeed_config", "fsdp_config"):
         assert set(content.get(section, {})) <= set(vars(args))
-    assert [kind for kind in sorted({kind for kind, _ in KINDS.values()}) if getattr(args, kind)] == [
-        KINDS[path.stem][0]
-    ]
-    assert sharding_of(small_config(placement={"accelerate_config": str(path)})) == KINDS[path.stem][1]
+    kind, sharding = KINDS[path.stem]
+    assert {name for name, _ in KINDS.values() if getattr(args, name)} == {kind}
+    assert sharding_of(small_config(placement={"accelerate_config": str(path)})) == sharding
     if "zero" in path.stem:
         zero = content["deepspeed_config"]
         assert args.zero_stage == int(path.stem[4]) == zero["zero_stage"]

@@ -71,16 +71,7 @@ def test_any_text_is_read_without_an_exception(text: str) -> None:
     compare(plain, "7")
 
 
-@pytest.mark.parametrize(
-    ("stored", "text"),
-    [
-        (7, "7"), (7.0, "7"), (0.5, "0.5"), (-3, "-3"), ("025", "025"), (" 7 ", "7"), ("3+4=7\n#### 7", "7"),
-        ("$\\frac{1}{2}$", "\\frac{1}{2}"), ("\\boxed{7}", "7"), ("\\frac{11}{2^{20}", "\\frac{11}{2^{20}}"),
-        ("108^{\\\\circ}", "108^{\\circ}"), ("}{", "}{"),
-        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
-        ("The number of colourings is \\(\\boxed{6}\\).", "6"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("stored", "text"), TABLES["stored"])
 def test_typed_golds_become_text(stored: object, text: str) -> None:
     assert gold_text(stored) == text
 
