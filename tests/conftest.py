@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import settings
 
-from rloop_core.cli import main
+from rloop_core.cli.entry import group, main
 from rloop_core.config import Config, make_config
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import ProblemSet, load_problems
@@ -57,10 +58,7 @@ LONGEST = (
 )
 TOGETHER = (
     ("results/",),
-    (
-        *("flows/test_runs", "flows/test_bad_input", "flows/test_evaluate", "flows/test_vanilla"),
-        "faults/test_kill",
-    ),
+    (*("flows/test_runs", "flows/test_bad_input", "flows/test_evaluate", "flows/test_vanilla"), "faults/test_kill"),
 )
 """Files that one test process plays, since they share what takes long to make: pages, or an embedded Prefect."""
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "judges", "full_disk"}
@@ -276,6 +274,11 @@ def call_rloop(*arguments: str, check: bool = True) -> subprocess.CompletedProce
             code = int(end.code or 0)
     done = subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
     return _checked(done) if check else done
+
+
+def invoke(*arguments: object, input: str | None = None) -> Result:
+    """Run `rloop` in this process for what it prints and raises, with Prefect's settings as they are."""
+    return CliRunner().invoke(group, [*map(str, arguments)], input=input)
 
 
 def start_rloop(

@@ -6,11 +6,11 @@ import sys
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from rloop_core import __version__
 from rloop_core.cli.entry import group, main
 from rloop_core.errors import LeaseError
+from tests.conftest import invoke
 
 
 def exit_code(args):
@@ -35,7 +35,7 @@ def test_help_imports_nothing_heavy():
 
 @pytest.mark.parametrize("name", group.commands)
 def test_every_command_explains_itself_with_an_example(name):
-    result = CliRunner().invoke(group, [name, "--help"])
+    result = invoke(name, "--help")
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert "  Example:" in lines or "  Examples:" in lines
@@ -44,7 +44,7 @@ def test_every_command_explains_itself_with_an_example(name):
 
 @pytest.mark.process
 def test_version_and_module():
-    assert __version__ in CliRunner().invoke(group, ["--version"]).output
+    assert __version__ in invoke("--version").output
     done = subprocess.run([sys.executable, "-m", "rloop_core", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"rloop, version {__version__}"
 
@@ -76,6 +76,6 @@ def test_interruptions_and_errors_inside_commands(monkeypatch, capsys, error, co
 
 
 def test_schema_is_json():
-    result = CliRunner().invoke(group, ["plan", "--schema"])
+    result = invoke("plan", "--schema")
     assert "explore" in json.loads(result.output)["properties"]
-    assert "Missing option" in CliRunner().invoke(group, ["plan"]).output
+    assert "Missing option" in invoke("plan").output

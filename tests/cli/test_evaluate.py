@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
-from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, ProblemsError, StageError
+from tests.conftest import invoke
+from tests.faults.conftest import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -32,8 +32,7 @@ def problems(tmp_path):
     return path
 
 
-def run(*args):
-    return CliRunner().invoke(group, [*ARGS, *map(str, args)])
+run = partial(invoke, *ARGS)
 
 
 def test_samples_are_stored_and_a_second_start_resumes(problems, tmp_path):
@@ -64,7 +63,7 @@ def test_impossible_requests_are_refused_before_anything_is_generated(problems, 
     assert isinstance(run("--problems", tmp_path / "none.jsonl").exception, ProblemsError)
     far = run("--problems", problems, "--max-tokens", "1000000", "--out", tmp_path / "far")
     assert isinstance(far.exception, ConfigError) and "context" in str(far.exception)
-    unknown = CliRunner().invoke(group, ["evaluate", "--model", "./nothing", "--problems", str(problems)])
+    unknown = invoke("evaluate", "--model", "./nothing", "--problems", problems)
     assert isinstance(unknown.exception, ConfigError)
 
 
@@ -79,19 +78,17 @@ def without_place(result):
 @pytest.mark.long
 def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
     many = [*ARGS, "--problems", str(problems), "--samples", "64"]
-    whole = json.loads(CliRunner().invoke(group, [*many, "--out", str(tmp_path / "whole")]).output)
+    whole = json.loads(invoke(*many, "--out", tmp_path / "whole").output)
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "rloop_core", *many, "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while len(list((out / "samples").glob("*.parquet"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_until(lambda: len([*(out / "samples").glob("*.parquet")]) >= 3, "three shards", every=0.002)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*.parquet")}
     assert 3 <= len(kept) < whole["batches"] == 32
     assert not (out / "metrics.json").exists()
-    again = json.loads(CliRunner().invoke(group, [*many, "--out", str(out)]).output)
+    again = json.loads(invoke(*many, "--out", out).output)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert shards_of(out) == shards_of(tmp_path / "whole") and without_place(again) == without_place(whole)
 
@@ -104,7 +101,7 @@ def test_shares_together_are_one_undivided_evaluation_and_their_samples_can_be_s
     first = json.loads(run(*many, "--out", out, "--shard", "2/2").output)
     assert (first["batches"], first["missing"]) == (3, 2) and not any("@" in name for name in first)
     assert not (out / "metrics.json").exists()
-    shown = CliRunner().invoke(group, [*map(str, [*ARGS[:-1], *many, "--out", out, "--shard", "2/2"])])
+    shown = invoke(*ARGS[:-1], *many, "--out", out, "--shard", "2/2")
     assert "1 of 3 batches" in shown.output and "other shares" in shown.output
     last = json.loads(run(*many, "--out", out, "--shard", "1/2").output)
     assert shards_of(out) == shards_of(tmp_path / "whole")
@@ -112,9 +109,9 @@ def test_shares_together_are_one_undivided_evaluation_and_their_samples_can_be_s
     assert json.loads((out / "metrics.json").read_text()) == last
     assert {run(*many, "--shard", shard).exit_code for shard in ("0/2", "3/2", "2", "a/b", "1/0")} == {2}
     score = ["score", "--json", "--k", "1,3,6", "--completions"]
-    scored = json.loads(CliRunner().invoke(group, [*score, str(out)]).output)
+    scored = json.loads(invoke(*score, out).output)
     metrics = ["avg@6", "pass@1", "pass@3", "pass@6", "majority@6"]
     assert {name: scored[name] for name in metrics} == {name: whole[name] for name in whole if "@" in name}
     (tmp_path / "cut.parquet").write_bytes(b"PAR1, but nothing more")
-    damaged = CliRunner().invoke(group, [*score, str(tmp_path / "cut.parquet")]).exception
+    damaged = invoke(*score, tmp_path / "cut.parquet").exception
     assert isinstance(damaged, StageError) and "is not a readable parquet file" in str(damaged)

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from rloop_core.cli.entry import group
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from tests.conftest import small_config
+from tests.conftest import invoke, small_config
 
 pytestmark = pytest.mark.process
 
@@ -20,19 +19,21 @@ HALF = "run/iteration-000/rft/half"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Two runs, each with a file of 1,500 bytes of an artifact that was never finished."""
+    """Two runs, each with 1,500 bytes of an artifact that was never finished, and a folder that is no run."""
     made = Store(str(tmp_path / "store"))
     for name in ("run", "other"):
         write_run_record(made, small_config(name=name))
         made.write_bytes(f"{name}/iteration-000/rft/half", b"x" * 1500)
+    made.write_bytes("no-run/iteration-000/rft/half", b"x")
     return made
 
 
 def gc(store: Store, *arguments: str) -> Result:
-    return CliRunner().invoke(group, ["gc", "--store", store.uri, *arguments])
+    return invoke("gc", "--store", store.uri, *arguments)
 
 
-def test_it_shows_what_it_would_delete_and_deletes_with_yes(store):
+def test_it_shows_what_it_would_delete_of_the_named_runs_and_deletes_with_yes(store):
+    assert "no run 'none'" in str(gc(store, "none").exception)
     assert gc(store).output.splitlines() == [
         f"{run}: 1 files, 1.5 kB to delete, with --yes" for run in ("other", "run")
     ]
@@ -43,4 +44,5 @@ def test_it_shows_what_it_would_delete_and_deletes_with_yes(store):
     assert json.loads(gc(store, "run", "--yes", "--json").output) == planned | {"deleted": True}
     assert not store.exists(HALF)
     assert store.exists("other/iteration-000/rft/half") and store.exists("run/run.json")
+    assert store.exists("no-run/iteration-000/rft/half")
     assert gc(store, "--yes").output.splitlines() == ["other: 1 files, 1.5 kB deleted", "run: 0 files, 0 B deleted"]

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
-from click.testing import CliRunner, Result
 
-from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.verifier import Policies
+from tests.conftest import invoke
 
 
 def lines(*rows) -> str:
@@ -67,7 +67,7 @@ NEAR = {**ROW, "completion": "\\boxed{0.333}", "answer": "1/3"}
     ],
 )
 def test_policies_reach_the_verdicts_of_verify_and_score(tmp_path, setting, row, correct):
-    judged = CliRunner().invoke(group, ["verify", "--policy", setting], input=lines(row))
+    judged = invoke("verify", "--policy", setting, input=lines(row))
     assert json.loads(judged.output)["correct"] is correct
     (tmp_path / "c.jsonl").write_text(lines(row))
     assert json.loads(score(tmp_path / "c.jsonl", "--policy", setting).output)["avg@1"]["value"] == float(correct)
@@ -84,19 +84,18 @@ def test_policies_reach_the_verdicts_of_verify_and_score(tmp_path, setting, row,
     ],
 )
 def test_an_unknown_policy_is_named_with_its_values(command, setting, says):
-    error = CliRunner().invoke(group, [command, "--policy", setting]).exception
+    error = invoke(command, "--policy", setting).exception
     assert isinstance(error, ConfigError) and says in str(error)
 
 
 @pytest.mark.parametrize("command", ["verify", "score", "evaluate"])
 def test_help_explains_every_policy(command):
-    text = " ".join(CliRunner().invoke(group, [command, "--help"]).output.split())
+    text = " ".join(invoke(command, "--help").output.split())
     for name, field in Policies.model_fields.items():
         assert f"{name}=" in text and " ".join(field.description.replace("`", "").split()[-3:]) in text
 
 
-def score(path: object, *options: object) -> Result:
-    return CliRunner().invoke(group, ["score", "--json", "--completions", str(path), *map(str, options)])
+score = partial(invoke, "score", "--json", "--completions")
 
 
 def completions(tmp_path, *extra) -> str:
@@ -121,7 +120,7 @@ def test_score_by_hand(tmp_path):
 
 def test_score_shows_a_table_and_takes_stdin(tmp_path):
     with open(completions(tmp_path), encoding="utf-8") as stream:
-        result = CliRunner().invoke(group, ["score", "--completions", "-"], input=stream.read())
+        result = invoke("score", "--completions", "-", input=stream.read())
     assert "25.00%" in result.output and "avg@4" in result.output and "pass@1" in result.output
     assert "pass@8" not in result.output
 

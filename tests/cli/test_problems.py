@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from rloop_core.cli.entry import group
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import load_problems
+from tests.conftest import invoke
 
 ROWS: list[dict[str, Any]] = [
     {"problem": "What is 1+1?", "answer": "2"},
@@ -31,8 +31,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def problems(*arguments: object) -> Result:
-    return CliRunner().invoke(group, ["problems", *map(str, arguments)])
+problems = partial(invoke, "problems")
 
 
 def test_it_names_what_was_left_out_and_why(file: Path) -> None:

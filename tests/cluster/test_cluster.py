@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from rloop_core.runtime.cluster import leave_cluster
 from rloop_core.stages.on_machines import join_machines
 from tests.cluster.raylets import Raylets, raylets
 from tests.conftest import ROOT
+from tests.faults.conftest import wait_until
 from tests.processes import still_running
 from tests.stages.running import ensure, in_step, rank, ranks_below, ranks_config
 
@@ -152,10 +152,8 @@ def test_a_run_that_is_killed_or_interrupted_leaves_nothing_anywhere_and_goes_on
     assert run.stdin
     run.stdin.write(config.model_dump_json().encode())
     run.stdin.close()
-    deadline = time.monotonic() + 240
-    while _rl_steps(config) < 2:
-        assert run.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: _rl_steps(config) >= 2 or run.poll() is not None, "two RL steps", 240, 0.05)
+    assert run.poll() is None
     below = [*psutil.Process(run.pid).children(recursive=True), *_computing(second)]
     assert ranks_below(second.pid)
     run.send_signal(signal.SIGKILL if how == "killed" else signal.SIGINT)

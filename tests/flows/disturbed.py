@@ -12,13 +12,11 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
 import psutil
 
-from tests.conftest import SMOKE, manifest_digests, prepared_home, start_rloop
-from tests.faults.conftest import wait_until
+from tests.conftest import SMOKE, manifest_digests, start_rloop
 from tests.flows.postgres import is_installed, postgres_server
-from tests.flows.server import PASSWORD, Server, _running
+from tests.flows.server import Server, _running, prefect_server
 
 RUN = "disturbed"
 OVERRIDES = ["explore.steps=5", "evaluate.samples=2", "evaluate.k=[1, 2]"]
@@ -32,42 +30,30 @@ class Disturbed:
     The port is the same after a restart.
     """
 
+    server: Server
+
     def __init__(self, folder: Path, port: int) -> None:
-        self.folder = folder
-        self.server = Server(f"http://127.0.0.1:{port}/api", folder)
-        self._port = port
-        self._server: tuple[ExitStack, subprocess.Popen[bytes]] | None = None
-        self._database = ExitStack()
+        self.folder, self._port = folder, port
+        self._running, self._database = ExitStack(), ExitStack()
         self._address: str | None = None
         self._workers: dict[str, tuple[ExitStack, subprocess.Popen[bytes]]] = {}
 
     def start_server(self) -> None:
         """Start the server on its existing database, or else on a fresh one."""
-        home = self.folder / "server"
-        home.mkdir(exist_ok=True)
-        environment = self.server.environment(
-            PREFECT_HOME=str(home),
-            PREFECT_SERVER_API_AUTH_STRING=PASSWORD,
-            PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="prefect.server.concurrency.lease_storage.filesystem",
-        )
-        del environment["PREFECT_API_URL"]
-        if is_installed():
-            self._address = self._address or self._database.enter_context(postgres_server(self.folder / "postgres.log"))
-            environment["PREFECT_API_DATABASE_CONNECTION_URL"] = self._address
-        else:
-            prepared_home(home)
-        stack = ExitStack()
-        command = ["-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
-        process = stack.enter_context(_running(command, self.folder / "server.log", environment))
-        self._server = stack, process
-        wait_until(lambda: process.poll() is None and self._answers(), "the server", 120, 0.2)
+        settings = {
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+            "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true",
+        }
+        if is_installed() and self._address is None:
+            self._address = self._database.enter_context(postgres_server(self.folder / "postgres.log"))
+        started = prefect_server(self.folder, self._address, port=self._port, **settings)
+        self.server = self._running.enter_context(started)
 
     def kill_server(self) -> None:
         """Kill the server's process group with SIGKILL."""
-        assert self._server
-        stack, process = self._server
-        os.killpg(process.pid, signal.SIGKILL)
-        stack.close()
+        assert self.server.process
+        os.killpg(self.server.process.pid, signal.SIGKILL)
+        self._running.close()
 
     def lose_database(self) -> None:
         """Delete the database of a stopped server."""
@@ -81,7 +67,8 @@ class Disturbed:
         (found,) = self.server.post("/automations/filter", {"automations": {"name": {"any_": [SILENT]}}}).json()
         found["trigger"]["within"] = seconds
         kept = ("name", "description", "tags", "trigger", "actions")
-        self.server.put(f"/automations/{found['id']}", {field: found[field] for field in kept})
+        changed = {field: found[field] for field in kept}
+        self.server._ask("PUT", f"/automations/{found['id']}", changed).raise_for_status()
 
     def start_worker(self, pool: str = GPU) -> psutil.Process:
         """Start a worker, whose flows and stages are its descendants."""
@@ -117,15 +104,8 @@ class Disturbed:
         for stack, process in self._workers.values():
             with ending_descendants(process.pid):
                 stack.close()
-        if self._server:
-            self._server[0].close()
+        self._running.close()
         self._database.close()
-
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"{self.server.api}/health", timeout=5).is_success
-        except httpx.HTTPError:
-            return False
 
 
 @contextmanager

@@ -42,6 +42,8 @@ class Server:
     """Everything that it and its workers write."""
     password: str = PASSWORD
     """Its credentials, `NAME:WORD`."""
+    process: subprocess.Popen[bytes] | None = None
+    """The leader of its process group."""
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment of a client of the server."""
@@ -90,10 +92,6 @@ class Server:
     def patch(self, path: str, content: Any) -> None:
         """What the UI does."""
         self._ask("PATCH", path, content).raise_for_status()
-
-    def put(self, path: str, content: Any) -> None:
-        """What the UI does."""
-        self._ask("PUT", path, content).raise_for_status()
 
     def get(self, path: str) -> Any:
         """Send GET and return the answer's JSON."""
@@ -181,18 +179,18 @@ class Server:
 
 @contextmanager
 def prefect_server(
-    folder: Path, database: str | None = None, password: str = PASSWORD, **more: str
+    folder: Path, database: str | None = None, password: str = PASSWORD, port: int = 0, **more: str
 ) -> Iterator[Server]:
-    """Start a server and its UI with a fresh database; end it with its children after the block.
+    """Start a server and its UI on a port, or on a free one; end it with its children after the block.
 
-    `database` is the address of an empty one, such as `postgres_server` gives; None takes SQLite, without the service
-    that has automations act. `more` are settings of the server.
+    `database` is an address such as `postgres_server` gives; None takes SQLite in the folder, without the service that
+    has automations act unless `more`, settings of the server, ask for it.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         port = listener.getsockname()[1]
     server = Server(f"http://127.0.0.1:{port}/api", folder, password)
     home = folder / "server"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     environment = server.environment(
         PREFECT_HOME=str(home),
         PREFECT_SERVER_API_AUTH_STRING=password,
@@ -209,7 +207,8 @@ def prefect_server(
     del environment["PREFECT_API_URL"]
     start = ["-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with _running(start if database else ["-c", _ON_SQLITE, str(port)], folder / "server.log", environment) as process:
-        deadline = time.monotonic() + 90
+        server.process = process
+        deadline = time.monotonic() + 120
         while True:
             assert process.poll() is None and time.monotonic() < deadline, (folder / "server.log").read_text()[-3000:]
             try:

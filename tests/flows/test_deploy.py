@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -134,21 +133,7 @@ def test_every_shipped_config_is_accepted_by_name_and_whole_and_few_fields_are_e
     assert [one for one in accepted if _start(server, *one) != 201] == []
 
 
-NONSENSE: list[tuple[str, dict[str, Any]]] = [
-    ("rloop/iterate", {"config_file": "no-such-config"}),
-    ("rloop/iterate", {"iterations": 0}),
-    ("rloop/iterate", {"name": "../up"}),
-    ("rloop/iterate", {"overrides": ["explore.steps"]}),
-    ("rloop/iterate", {"config": {"name": "x"}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"stepz": 1}}}),
-    ("rloop/iterate", {"store": "s3://id:word@bucket/x"}),
-    ("rloop/iterate", {"overrides": ["placement.store='s3://id:wo/rd@bucket/x'"]}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "placement": {"store": "s3://id:w@b"}}}),
-    ("evaluate/model", {"store": "s3://b/x?secret=word"}),
-    ("vanilla-rl/control", {"config_file": "no-such-config"}),
-    ("evaluate/model", {"samples": 0}),
-    ("evaluate/model", {"verifier": {"units": "sometimes"}}),
-]
+NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yaml").read_text())
 
 
 def test_nonsense_and_job_variables_that_run_something_else_are_refused_when_the_run_is_created(server: Server) -> None:
@@ -301,12 +286,12 @@ def test_an_expected_failure_is_one_error_line_of_the_log(worked: Server, wrong:
     failed = _run(worked, "rloop/iterate", config_file="smoke", name="failing", overrides=overrides)
     assert failed["state_name"] == "Failed" and "(fix: " in failed["state"]["message"]
     asked = {"logs": {"flow_run_id": {"any_": _flows(worked, failed)}, "level": {"ge_": 40}}}
-    deadline = time.monotonic() + 60
-    while True:  # the last lines come after the state
-        errors = [one["message"] for one in worked.post("/logs/filter", asked).json()]
-        if failed["state"]["message"] in errors or time.monotonic() > deadline:
-            break
-        time.sleep(0.5)
+
+    def told() -> list[str]:
+        return [one["message"] for one in worked.post("/logs/filter", asked).json()]
+
+    wait_until(lambda: failed["state"]["message"] in told(), "the last lines, which come after the state", every=0.5)
+    errors = told()
     assert errors.count(failed["state"]["message"]) == 1 and not any("\n" in error for error in errors), errors
 
 

@@ -10,14 +10,21 @@ import pytest
 import yaml
 
 from rloop_core.errors import ConfigError
+from rloop_core.plan.memory import Sharding, sharding_of
 from rloop_core.stages.job import Share, StageJob
 from rloop_core.stages.ranks import accelerate_environment
 from tests.conftest import ROOT, small_config
 
 CONFIGS = sorted((ROOT / "infra/accelerate").glob("*.yaml"))
-KINDS = {"ddp": "multi_gpu", "fsdp": "use_fsdp"} | dict.fromkeys(
-    ("zero2", "zero2-offload", "zero3", "zero3-offload"), "use_deepspeed"
-)
+KINDS: dict[str, tuple[str, Sharding]] = {
+    "ddp": ("multi_gpu", Sharding("DDP", 0, False, False, False)),
+    "fsdp": ("use_fsdp", Sharding("FSDP", 3, False, False, False)),
+    "zero2": ("use_deepspeed", Sharding("ZeRO-2", 2, True, False, False)),
+    "zero3": ("use_deepspeed", Sharding("ZeRO-3", 3, True, False, False)),
+    "zero2-offload": ("use_deepspeed", Sharding("ZeRO-2", 2, True, True, False)),
+    "zero3-offload": ("use_deepspeed", Sharding("ZeRO-3", 3, True, True, True)),
+}
+"""What the launcher calls the kind of sharding, and what the memory model reads, of each file."""
 
 
 def _validated(arguments: list[str]) -> Any:
@@ -27,7 +34,7 @@ def _validated(arguments: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_the_launcher_knows_every_setting_and_reads_the_kind_of_sharding(path: Path) -> None:
+def test_the_launcher_knows_every_setting_and_both_it_and_the_memory_model_read_the_sharding(path: Path) -> None:
     """The launcher ignores unknown settings silently."""
     from accelerate.commands.config.config_args import load_config_from_file
 
@@ -36,7 +43,9 @@ def test_the_launcher_knows_every_setting_and_reads_the_kind_of_sharding(path: P
     args = _validated(["--config_file", str(path), "script.py"])
     for section in ("deepspeed_config", "fsdp_config"):
         assert set(content.get(section, {})) <= set(vars(args))
-    assert [kind for kind in sorted(set(KINDS.values())) if getattr(args, kind)] == [KINDS[path.stem]]
+    kind, sharding = KINDS[path.stem]
+    assert {name for name, _ in KINDS.values() if getattr(args, name)} == {kind}
+    assert sharding_of(small_config(placement={"accelerate_config": str(path)})) == sharding
     if "zero" in path.stem:
         zero = content["deepspeed_config"]
         assert args.zero_stage == int(path.stem[4]) == zero["zero_stage"]
@@ -62,24 +71,6 @@ def test_the_ranks_get_the_files_sharding_and_the_runs_precision(path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("file", "sharding"),
-    [
-        ("ddp", ("DDP", 0, False, False, False)),
-        ("fsdp", ("FSDP", 3, False, False, False)),
-        ("zero2", ("ZeRO-2", 2, True, False, False)),
-        ("zero3", ("ZeRO-3", 3, True, False, False)),
-        ("zero2-offload", ("ZeRO-2", 2, True, True, False)),
-        ("zero3-offload", ("ZeRO-3", 3, True, True, True)),
-    ],
-)
-def test_the_memory_model_reads_the_sharding_of_every_file(file, sharding) -> None:
-    from rloop_core.plan.memory import Sharding, sharding_of
-
-    placement = {"accelerate_config": str(ROOT / f"infra/accelerate/{file}.yaml")}
-    assert sharding_of(small_config(placement=placement)) == Sharding(*sharding)
-
-
-@pytest.mark.parametrize(
     ("content", "where"),
     [
         ("[hunter2]", ""),
@@ -89,8 +80,6 @@ def test_the_memory_model_reads_the_sharding_of_every_file(file, sharding) -> No
 )
 def test_an_invalid_accelerate_config_is_named_and_not_quoted(tmp_path, content, where):
     """A run's parameters may name any file of the worker, and the UI shows the error."""
-    from rloop_core.plan.memory import sharding_of
-
     path = tmp_path / "accelerate.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError) as refused:

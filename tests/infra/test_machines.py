@@ -28,6 +28,7 @@ from rloop_core.stages.job import Share, StageJob
 from rloop_core.stages.preflight import check_memory
 from rloop_core.stages.ranks import accelerate_environment
 from tests.conftest import ROOT, SMOKE, command_environment
+from tests.faults.conftest import wait_until
 from tests.infra.test_manifests import KUSTOMIZATION, check_container
 from tests.infra.test_tools import _tool, check_schema
 from tests.processes import still_running
@@ -190,10 +191,8 @@ def test_the_slurm_script_runs_two_machines_requeues_before_its_end_and_resumes(
     command = ["bash", str(SBATCH), "--config", str(SMOKE), "--name", "s", "--store", str(store), *SMALL]
     with open(tmp_path / "first.log", "w") as log:
         first = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 240
-        while _rl_steps(scratch) < 2:
-            assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "first.log").read_text()
-            time.sleep(0.05)
+        wait_until(lambda: _rl_steps(scratch) >= 2 or first.poll() is not None, "two RL steps", 240, 0.05)
+        assert first.poll() is None, (tmp_path / "first.log").read_text()
         assert _logs_of_the_other(scratch), "the other machine computes too"
         first.send_signal(signal.SIGUSR1)
         assert first.wait(120) == 0, (tmp_path / "first.log").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import string
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +20,7 @@ from rloop_core.problems import Problem, ProblemSet, contamination, fill, load_p
 from rloop_core.problems.contamination import EvaluationSet, Match, find_matches, words
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
+TEXTS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))["texts"]
 TRAIN = (
     "A train leaves the station of Bern at noon and travels east at 80 kilometers an hour. Another train leaves "
     "Zurich an hour later and travels west at 95 kilometers an hour. How far from Bern do the two trains meet?"
@@ -151,31 +153,7 @@ def test_real_sets_share_what_a_reader_found(real, training, against, pairs):
     assert Counter((match.kind, match.same_numbers) for match in matches) == pairs
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("$x^{4}+a x^{3}-b x^{2}=0$", "\\[x^4 + ax^3 - bx^2 = 0\\]", True),
-        ("triangle $A B C$ has $A B=13$", "triangle \\(ABC\\) has $AB = 13$", True),
-        ("$\\dfrac{1}{2} \\leq x \\le \\left(3\\cdot 4\\right)$", "$\\frac12 \\leqslant x ≤ (3 \\times 4)$", True),
-        ("$1{,}000{,}000$ or 2\\,500 people", "1,000,000 or $2,500$ people", True),
-        ("$x^{10}$ and 3^2", "x\u00b9\u2070 and 3\u00b2", True),
-        ("an angle of $45^\\circ$ \N{MINUS SIGN} or $45^{\\circ}$", "an angle of 45° - or 45°", True),
-        ("A three-digit number.", "a THREE digit  number", True),
-        ("What is $3+4$?", "Compute $3 + 4$.", True),
-        ("Find the value of $2(3+4)$.", "2(3+4) =", True),
-        ("$\\text{Area}$ of [asy] draw((0,0)--(1,1)); [/asy] the square", "Area of the square", True),
-        ("State the final answer to the following arithmetic problem: 3 + 4 =", "3 + 4", True),
-        ("3 + 4 - 2 =", "3 - 4 + 2 =", False),
-        ("2(3+4)", "(2*3)+4", False),
-        ("Calculate 5 - 3.", "Calculate 5 - 3.5.", False),
-        ("What is $5!$?", "What is 5?", False),
-        ("He paid $5 and $10.", "He paid $5 and $11.", False),
-        ("If $x+y=5$ find $x-y$.", "If $x+y=5$ find $x+y$.", False),
-        ("Compute 7\u00b2 + 1.", "Compute 72 + 1.", False),
-        ("Add 1\u00bd.", "Add 11/2.", False),
-        ("Write 101\u2082 in base ten.", "Write 1012 in base ten.", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), TEXTS)
 def test_numbers_operators_and_brackets_tell_problems_apart_and_typography_and_requests_do_not(
     one: str, other: str, same: bool
 ) -> None:

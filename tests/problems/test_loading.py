@@ -193,32 +193,23 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
     assert "malformed_skipped 2" in bad and "leave skip_malformed out" in bad
 
 
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        ({"text": "a", "answer": "1"}, "line 2 has no problem text in problem, question, prompt"),
-        ({"problem": "  ", "answer": "1"}, "line 2 has no problem text"),
-        ({"problem": "a"}, "line 2 has no gold answer"),
-        ({"problem": "a", "answer": None}, "line 2 has no gold answer"),
-        ({"problem": "a", "answer": " "}, "line 2 field answer: the gold answer is empty"),
-        ({"problem": "a", "answer": True}, "line 2 field answer: a truth value"),
-        ({"problem": "a", "answer": []}, "line 2 field answer: the list of gold answers is empty"),
-        ({"problem": "a", "answer": [None]}, "line 2 field answer: the list of gold answers is empty"),
-        ({"problem": "a", "answer": ["1", " "]}, "line 2 field answer: the gold answer is empty"),
-        ({"problem": "a", "answer": ["1", ["2"]]}, "line 2 field answer: a gold answer cannot be of type list"),
-        ({"problem": "a", "answer": ["1", {"b": "2"}]}, "line 2 field answer: a gold answer cannot be of type dict"),
-        ({"problem": "a", "answer": ["1", "2 OR 3"]}, "line 2 field answer: a list of gold answers with $ or OR"),
-        ({"problem": "a", "solution": "it is 7"}, "line 2 field solution: the solution has neither"),
-        ({"problem": "a", "solution": "\\boxed{7"}, "line 2 field solution: the solution has neither"),
-        ('{"problem": "a", "answer": NaN}', "line 2 field answer: the gold answer nan is not finite"),
-        ("\udcff", "line 2 is not valid JSON"),
-    ],
-)
-def test_a_row_without_problem_or_gold_is_named(tmp_path: Path, row: Any, complaint: str) -> None:
+REFUSED = [json.loads(line) for line in Path(__file__).with_name("refused_rows.jsonl").read_text().splitlines()]
+LONG: list[tuple[Any, str]] = [
+    ("[" * 50_000, "nested deeper"),
+    ('{"problem": "1+1", "answer": ' + "9" * 5000 + "}", "line 2 is not valid JSON"),
+    ({"problem": "1" * 300_000, "answer": "2"}, "line 2 has 300,000 characters in problem"),
+    ({"problem": "1+1", "solution": "x" * 300_000}, "300,000 characters in solution"),
+]
+
+
+@pytest.mark.parametrize(("row", "complaint"), [*REFUSED, *LONG])
+def test_a_row_that_cannot_be_used_is_named_or_skipped_and_counted(tmp_path: Path, row: Any, complaint: str) -> None:
     path = tmp_path / "p.jsonl"
     line = row if isinstance(row, str) else json.dumps(row)
     path.write_bytes(b'{"problem": "x", "answer": "1"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
     assert complaint in refusal(at(str(path)))
+    kept = load_problems(ProblemSource(source=str(path), skip_malformed=True))
+    assert (len(kept), kept.ledger["malformed_skipped"]) == (1, 1)
 
 
 LISTS = [  # golds, and what else equals one of them

@@ -10,20 +10,13 @@ from typing import Any
 import pytest
 
 from rloop_core.config import ProblemSource, make_config
-from rloop_core.errors import ProblemsError
 from rloop_core.problems import load_problems
 from rloop_core.rewards.judges import Judges
+from tests.problems.test_loading import refusal
 
 
 def source(task: str, **fields: Any) -> ProblemSource:
     return ProblemSource(source=f"reasoning_gym:{task}", **fields)
-
-
-def refusal(wanted: ProblemSource) -> str:
-    with pytest.raises(ProblemsError) as caught:
-        load_problems(wanted)
-    assert caught.value.fix
-    return str(caught.value)
 
 
 def test_seed_size_and_parameters_determine_the_problems() -> None:

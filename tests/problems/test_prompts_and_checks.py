@@ -6,7 +6,6 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
@@ -76,10 +75,6 @@ def test_system_message_and_examples_come_before_the_problem() -> None:
             {"template": "Q: {problem}", "chat": True, **TOLD},
             "[system]Be brief.[end][user]Q: 2+2?[end][assistant]4[end][user]Q: 1+1?[end][assistant]",
         ),
-        (
-            {"template": "plain", "chat": True, "chat_arguments": {"enable_thinking": False}},
-            "[user]1+1?[end][assistant]<think></think>",
-        ),
     ],
 )
 def test_prompts_in_the_tokenizers_own_chat_format(prompt: dict[str, Any], expected: str) -> None:
@@ -89,10 +84,6 @@ def test_prompts_in_the_tokenizers_own_chat_format(prompt: dict[str, Any], expec
 def test_a_chat_format_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ProblemsError, match=r"has no chat format \(fix: "):
         render("1+1?", PromptConfig(template="chat"), character_tokenizer())
-    with pytest.raises(ValidationError, match="is no template"):
-        PromptConfig(template="boxd")
-    with pytest.raises(ValidationError, match="in no chat format"):
-        PromptConfig(chat_arguments={"enable_thinking": False})
 
 
 TURNS = "{{% for m in messages %}}{0}[{{{{ m['role'] }}}}]{{{{ m['content'] }}}}{1}{{% endfor %}}"

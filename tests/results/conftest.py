@@ -22,6 +22,7 @@ from rloop_core.store import BASE_ITERATION, InputEntry, Store, fingerprint
 from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
+from tests.conftest import invoke
 from tests.store.conftest import published
 
 HOSTILE = "<script>alert('x')</script> so \\boxed{3}"
@@ -52,9 +53,9 @@ def row(problem: str, sample: int, correct: bool, **fields: Any) -> dict[str, An
     }  # fmt: skip
 
 
-def samples(folder: Path, solved: int, step: int = 0) -> list[Path]:
-    """Four problems with four samples each, `solved` of the first problem's and one of every other's correct."""
-    rows = [row(f"p{p}", s, s < (solved if p == 0 else 1), step=step) for p in range(4) for s in range(4)]
+def samples(folder: Path, solved: int, step: int = 0, others: int = 1) -> list[Path]:
+    """Four problems with four samples each, `solved` of the first problem's and `others` of every other's correct."""
+    rows = [row(f"p{p}", s, s < (solved if p == 0 else others), step=step) for p in range(4) for s in range(4)]
     return [write_shard(folder, step, 0, 0, rows)]
 
 
@@ -109,8 +110,9 @@ class FakeRun:
         (out / "policy" / "model.safetensors").write_bytes(b"weights")
         return {"status": "trained", "loss_last": 0.5}
 
-    def evaluate(self, out: Path, iteration: int = BASE_ITERATION) -> dict[str, Any]:
-        files = samples(out / "set-00", 2 + iteration)
+    def evaluate(self, out: Path, iteration: int = BASE_ITERATION, each: int | None = None) -> dict[str, Any]:
+        """Of the first problem one more sample is correct in each iteration, unless `each` is for all problems."""
+        files = samples(out / "set-00", 2 + iteration if each is None else each, others=1 if each is None else each)
         label = self.config.evaluate.sets[0].label
         content = {label: summarise(problem_outcomes(files), self.config.evaluate.k)}
         (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))
@@ -201,14 +203,10 @@ def pair_store(pair: Any, tmp_path: Path) -> Store:
 @pytest.fixture(scope="session")
 def command_and_page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """The JSON of `rloop report A B --json` for `pair`, and the page that it wrote, with everything beside it."""
-    from click.testing import CliRunner
-
-    from rloop_core.cli.entry import group
-
     out = tmp_path_factory.mktemp("page")
     names = [arm.config.name for arm in pair]
     command = ["report", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
-    result = CliRunner().invoke(group, command)
+    result = invoke(*command)
     assert result.exit_code == 0, result.exception
     return json.loads(result.stdout), out / "report.html"
 

@@ -8,14 +8,14 @@ from itertools import combinations, pairwise
 from statistics import fmean as mean
 
 import pytest
-from click.testing import CliRunner
 
-from rloop_core.cli.entry import group, main
+from rloop_core.cli.entry import main
 from rloop_core.errors import StoreError
 from rloop_core.results import matrices, similarity
 from rloop_core.results.forgetting import SNAPSHOTS
 from rloop_core.results.matrices import differential_figure, similarity_figure
 from rloop_core.results.page import write_page
+from tests.conftest import invoke
 from tests.results.conftest import compare_runs
 from tests.results.paired import (
     ITERATIONS,
@@ -168,7 +168,7 @@ def test_the_command_says_what_it_wrote_or_why_not(command_and_page, pair, tmp_p
 def test_a_forced_comparison_says_so_loudly(tmp_path):
     ours, _ = make_pair(tmp_path, pair_config(1))
     arguments = ["--store", str(ours.store.local_path("")), "--out", str(tmp_path / "out")]
-    forced = CliRunner().invoke(group, ["report", *NAMES[::-1], *arguments, "--force"])
+    forced = invoke("report", *NAMES[::-1], *arguments, "--force")
     assert forced.exit_code == 0 and "forced: tiny-vanilla-rl is of arm vanilla-rl" in forced.stderr
     text = (tmp_path / "out" / "report.html").read_text()
     assert 'role="alert"' in text and "These runs are not comparable" in text

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from rloop_core.cli.entry import group
-from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.curves import step_curves
 from rloop_core.results.findings import run_results
 from rloop_core.results.page import write_report
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.table import effect_of_finetuning
 from rloop_core.store import Store
-from rloop_core.trajectories.shards import write_shard
+from tests.conftest import invoke
 from tests.results.conftest import FIGURES as STEP
-from tests.results.conftest import FakeRun, fake_config, report_text, row
+from tests.results.conftest import FakeRun, fake_config, report_text
 
 FIGURES = ("figure-3-iterations", "training", "success-rates-tiny")
 
@@ -61,20 +58,10 @@ def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(f
 )
 def test_fine_tuning_without_effect_or_with_damage_is_said(fake_run, tmp_path, solved, said):
     before, after = solved
-    fake_run.publish(-1, "evaluate", lambda out: of_every_problem(fake_run, out, before))
-    fake_run.publish(0, "evaluate", lambda out: of_every_problem(fake_run, out, after))
+    fake_run.publish(-1, "evaluate", lambda out: fake_run.evaluate(out, each=before))
+    fake_run.publish(0, "evaluate", lambda out: fake_run.evaluate(out, each=after))
     found = effect_of_finetuning(run_results(read_run(fake_run.store, "tiny", tmp_path)))
     assert [note.removesuffix("docs/how-to/expert-sets.md).") for note in found] == ([said] if said else [])
-
-
-def of_every_problem(run, out, solved):
-    """Write an evaluation in which `solved` of the four samples of every problem are correct."""
-    rows = [row(f"p{p}", s, s < solved, step=1) for p in range(4) for s in range(4)]
-    write_shard(out / "set-00", 1, 0, 0, rows)
-    label = run.config.evaluate.sets[0].label
-    content = {label: summarise(problem_outcomes(sorted((out / "set-00").glob("*.parquet"))), run.config.evaluate.k)}
-    (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))
-    return content
 
 
 def test_an_expert_set_too_small_to_move_the_policy_is_said(fake_run, tmp_path):
@@ -137,6 +124,6 @@ def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
     assert f"completions sampled by {words}</p>" in report_text(run.store, cache=tmp_path)
     command = ["status", "tiny", "--store", str(tmp_path / "store")]
-    shown = " ".join(CliRunner().invoke(group, command).output.split())
+    shown = " ".join(invoke(*command).output.split())
     assert f"completions sampled by {words}" in shown
-    assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["sampled_by"] == words
+    assert json.loads(invoke(*command, "--json").output)["sampled_by"] == words

@@ -7,20 +7,15 @@ import shutil
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from rloop_core.cli.entry import group
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import copy_policy_files
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Lease
 from tests.conftest import SCRATCH
+from tests.conftest import invoke as rloop
 from tests.results.conftest import fake_config
-
-
-def rloop(*args: str):
-    return CliRunner().invoke(group, [str(arg) for arg in args])
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from rloop_core.results.findings import run_results
 from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.table import result_sentence, result_table
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
 from tasks.artifacts import figure_markdown, figure_of
@@ -24,8 +25,7 @@ from tasks.session import RunSession
 def session(complete: Any) -> RunSession:
     """An open run whose stages have all been seen."""
     run = RunSession(complete.config, StageRunner(complete.config, complete.store, None))
-    keys = [(-1, "evaluate"), *((i, s) for i in (0, 1) for s in ("explore", "harvest", "filter", "rft", "evaluate"))]
-    for iteration, stage in keys:
+    for iteration, stage in stages_of(complete.config):
         manifest = read_manifest(complete.store, "tiny", iteration, stage)
         assert manifest
         run.manifests[iteration, stage] = manifest

@@ -141,13 +141,6 @@ def test_a_function_that_is_not_there_is_named(tmp_path: Path, name: str, told: 
         load_hook(name.format(tmp_path / "mine.py"), "problems.reward")
 
 
-def test_an_unknown_reward_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is no reward 'maths'"):
-        make_config({"problems": {"source": "gsm8k", "reward": "maths"}})
-    with pytest.raises(ConfigError, match="is not of reasoning_gym"):
-        make_config({"problems": {"source": "gsm8k", "reward": "reasoning_gym"}})
-
-
 def test_a_changed_character_of_the_source_changes_the_fingerprint_of_what_judges(tmp_path: Path) -> None:
     config = config_with(tmp_path, PLAIN, reward_threshold=0.5)
     before = {name: STAGES[name].identity(config) for name in ("explore", "harvest", "filter", "rft")}

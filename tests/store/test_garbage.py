@@ -14,11 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rloop_core.config import Config
-from rloop_core.errors import StoreError
 from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.registry import STAGES
-from rloop_core.stages.run_record import runs_of, write_run_record
+from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Lease, Manifest, Store, iteration_folder
 from tests.conftest import small_config
 from tests.store.conftest import published
@@ -143,15 +142,3 @@ def test_what_changed_after_the_search_stays(local, tmp_path):
     local.write_bytes("run/iteration-000/rft/manifest.json", text)
     assert keys(delete_garbage(local, found)) == set()
     assert {f"{manifest.folder}/{file.path}" for file in manifest.files} <= set(local.list("run"))
-
-
-def test_only_named_runs_are_searched(local):
-    for name in ("run", "other"):
-        begun(local, name)
-        local.write_bytes(f"{name}/iteration-000/rft/half", b"x")
-    local.write_bytes("no-run/iteration-000/rft/half", b"x")
-    assert runs_of(local) == ["other", "run"]
-    assert keys(find_garbage(local, ["other"])) == {"other/iteration-000/rft/half"}
-    assert len(keys(find_garbage(local, []))) == 2
-    with pytest.raises(StoreError, match="no run 'none'"):
-        find_garbage(local, ["none"])

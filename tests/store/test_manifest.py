@@ -12,15 +12,7 @@ from typing import Any
 import pytest
 
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, RLoopError, StageError, StoreError
-from rloop_core.store import (
-    Cache,
-    Store,
-    content_digest,
-    fetch,
-    file_sha256,
-    manifest_key,
-    read_manifest,
-)
+from rloop_core.store import Cache, Store, content_digest, fetch, file_sha256, manifest_key, read_manifest
 from tests.store.conftest import published
 
 FILES = {"model.safetensors": b"w" * 5000, "sub/rows.parquet": b"PAR1" * 100, "empty": b""}

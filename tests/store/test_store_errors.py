@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,20 +99,10 @@ def test_an_endpoint_that_accepts_and_never_answers_is_given_up(endpoint, monkey
         assert "no answer in time" in str(refusal("s3://rloop-test/x"))
 
 
-WITH = [
-    "s3://AKIAFAKE:hunter2@bucket/prefix", "s3://AKIAFAKE:hun/ter2@bucket/prefix", "s3://hunter2@bucket/prefix",
-    "s3a://id:hunter2@bucket", "ftp://user:hunter2@host/path", "s3://bucket/prefix?key=a&secret=hunter2",
-    "s3://bucket/prefix?aws_secret_access_key=hunter2", "https://host/x?X-Amz-Signature=hunter2",
-    "abfs://container:hunter2@account.dfs.core.windows.net/x", "https://account.blob.core.windows.net/c?sig=hunter2",
-]  # fmt: skip
-WITHOUT = [
-    "s3://bucket/prefix", "s3://bucket/run:a@b", "some/folder@home:x", "/tmp/user:word@x?secret=1",
-    "file:///tmp/a@b?key=1", "memory://x?token=1", "abfs://container@account.dfs.core.windows.net/x",
-    "s3://bucket/prefix?versionId=3",
-]  # fmt: skip
+URIS = tomllib.loads(Path(__file__).with_name("uris.toml").read_text())
 
 
-@pytest.mark.parametrize("uri", WITH)
+@pytest.mark.parametrize("uri", URIS["with_credentials"])
 def test_credentials_are_refused_everywhere_and_not_repeated(uri):
     with pytest.raises(ConfigError) as caught:
         Store(uri)
@@ -125,19 +116,13 @@ def test_credentials_are_refused_everywhere_and_not_repeated(uri):
     assert re.match(CREDENTIALS, uri)
 
 
-@pytest.mark.parametrize("uri", WITHOUT)
+@pytest.mark.parametrize("uri", URIS["without"])
 def test_uris_without_credentials_are_accepted(uri):
     small_config(placement={"store": uri})
     assert not re.match(CREDENTIALS, uri)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        *("s3://bucket//prefix", "s3://bucket/a//b/", "s3://bucket/./a", "s3://bucket/a/..", "s3:///prefix"),
-        *("gs://bucket//prefix", "s3://bucket/prefix?versionId=3", "s3a://bucket?versionId=3"),
-    ],
-)
+@pytest.mark.parametrize("uri", URIS["ambiguous"])
 def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri):
     with pytest.raises(ConfigError) as caught:
         Store(uri)

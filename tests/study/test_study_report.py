@@ -38,17 +38,12 @@ def store(tmp_path_factory):
     return Store(str(root / "store"))
 
 
-def write_study(study, store, folder):
-    """Write the study's report into `out` below the folder."""
-    found = study_report(study, store, folder / "cache")
-    return write_page(found, folder / "out", STUDY_FILE), found
-
-
 @pytest.fixture(scope="module")
 def written(store, tmp_path_factory):
     """The study's page with everything beside it, and what it says."""
     folder = tmp_path_factory.mktemp("written")
-    return write_study(make_config(SEEDS), store, folder)
+    found = study_report(make_config(SEEDS), store, folder / "cache")
+    return write_page(found, folder / "out", STUDY_FILE), found
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -54,23 +55,13 @@ def phase() -> Callable[..., dict[tuple[int, int], list[dict[str, Any]]]]:
     def make(
         steps: int = 3, ranks: int = 2, groups: int = 2, size: int = 4, attempt: int = 0
     ) -> dict[tuple[int, int], list[dict[str, Any]]]:
-        return {
-            (step, rank): [
-                _rollout(
-                    step,
-                    rank,
-                    attempt,
-                    f"s{step}r{rank}g{group}",
-                    sample,
-                    f"p{(step + group) % 3}",
-                    "correct" if (step * 7 + rank * 3 + group * 5 + sample) % 4 == 0 else "wrong",
-                    (step, rank, group, sample),
-                )
-                for group in range(groups)
-                for sample in range(size)
-            ]
-            for step in range(1, steps + 1)
-            for rank in range(ranks)
-        }
+        def row(step: int, rank: int, group: int, sample: int) -> dict[str, Any]:
+            verdict = "wrong" if (step * 7 + rank * 3 + group * 5 + sample) % 4 else "correct"
+            name, problem = f"s{step}r{rank}g{group}", f"p{(step + group) % 3}"
+            return _rollout(step, rank, attempt, name, sample, problem, verdict, (step, rank, group, sample))
+
+        within = list(product(range(groups), range(size)))
+        places = product(range(1, steps + 1), range(ranks))
+        return {place: [row(*place, *each) for each in within] for place in places}
 
     return make

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rloop_core.verifier import Gold
+from tests.verifier.conftest import tables
 
 NEVER_CORRECT = frozenset({"wrong", "no_answer", "timeout", "error"})
 
@@ -22,68 +23,24 @@ class Case(NamedTuple):
 HANGS = [rf"\int \frac{{\sin x}}{{x^{n}+\cos x}} dx" for n in (5, 6, 7)]
 
 FORMULAS = [
-    # powers and towers, also where an exponent is no plain numeral
-    "9^{9^9}", "9^{9^{9}}", "9**9**9", "9^{(9^9)}", "9^{9!!}", "2^{2^{2^{2^{2^2}}}}", "((9^{999})^{999})^{999}",
-    r"\left(9^{999}\right)^{99999}", "99999^{99999}", "9^{999999999}", "9^{1,000,000,000}", r"9^{1000{,}000{,}000}",
-    r"9^{10\cdot 10^9}", "9^{3+10^9}", r"2^{\frac{10^{12}}{3}}", "9^{1000000.5}", "9^{-9999999999}", "1e999999999",
-    "1e-99999", r"1.5\times10^{99999}", "1.0000001^{99999999}", r"9^{\binom{100}{50}}", "x^{x^{x^{x^{x^x}}}}",
-    r"e^{e^{e^{e^{10}}}}", r"\exp(\exp(\exp(\exp(100))))", r"\sqrt[1000000007]{3}", r"\pi^{99999}",
-    # factorials, binomials, remainders
-    "10^9!", "(10^9)!", "10^{10}!", "((3!)!)!", "3000!!", "n!!!!!", r"(\frac{10000}{2})!", r"(10\cdot 10^8)!", "5000!",
-    "x!^{x!}", r"\Gamma(100000)", r"\binom{10^6}{5*10^5}", r"{10^6 \choose 5}", r"\binom{9999}{5000}",
-    r"\gcd(10^{99999},7)", r"\operatorname{lcm}(10^{9999},11)", r"\lfloor 10^{99999}/7 \rfloor",
-    r"7^{99999} \bmod 1000",
-    # long numbers and long sums
+    *(formula for formulas in tables("hostile").values() for formula in formulas),
     "9" * 1001, "9" * 100_000, "0." + "3" * 900, "3." + "1" * 100_000, "1" + "+1" * 900, "1" + "-x" * 500, "x" * 1900,
     "*".join(["99999999"] * 200), "1," * 900 + "2", ",".join(f"x^{i}" for i in range(200)), "x=y=" * 100 + "1",
-    # expansions
-    "(x+y+z)^{500}", "(x+1)^{5000}", "(a+b+c+d)^{40}", "((x+1)^{100})^{100}", "(x+1)^{50}(x+2)^{50}(x+3)^{50}",
-    r"\cdot ".join(f"(x+{i})" for i in range(150)), r"\frac{x^{5000}-1}{x-1}", r"(1+\sqrt{2})^{200}",
-    # sums, products, integrals, limits
-    r"\prod_{k=1}^{100000} (k+\sqrt{k})", r"\sum_{k=1}^{10^9} \sin k", r"\sum_{k=1}^{1000000} \frac{1}{k}",
-    r"\lim_{x \to 0} \frac{\sin(\tan x)-\tan(\sin x)}{x^7}", r"\int_0^1" * 12 + "x" + "dx" * 12, r"\int_0^1 x^x dx",
-    r"\sum_{n=1}^{\infty}" * 20 + "x", r"\sin(10^{50000})", r"\cos(" + "9" * 60 + ")", r"\tan^{100}(x)",
-    # matrices and sets
-    r"\begin{pmatrix}" + "&".join(["x"] * 300) + r"\end{pmatrix}", r"\begin{pmatrix}x&2\\3&y\end{pmatrix}^{100}",
+    r"\cdot ".join(f"(x+{i})" for i in range(150)), r"\int_0^1" * 12 + "x" + "dx" * 12,
+    r"\sum_{n=1}^{\infty}" * 20 + "x", r"\cos(" + "9" * 60 + ")",
+    r"\begin{pmatrix}" + "&".join(["x"] * 300) + r"\end{pmatrix}",
     r"\begin{vmatrix}" + r"\\".join("&".join(f"x_{{{i}{j}}}" for j in range(9)) for i in range(9)) + r"\end{vmatrix}",
-    r"\cup ".join(f"({i},{i + 1})" for i in range(100)), r"\pm 1" * 30, r"\{" + ",".join(map(str, range(300))) + r"\}",
-    # nesting
-    "(" * 3000 + "8" + ")" * 3000, "(" * 39 + "8" + ")" * 39, "(" * 18 + "x+1" + ")^2" * 18,
-    "{" * 500 + "8" + "}" * 500,
-    r"\sqrt{2+" * 30 + "2" + "}" * 30, r"\frac{1}{x+" * 35 + "y" + "}" * 35, r"\frac{1}{x+" * 19 + "y" + "}" * 19,
-    r"\left(" * 300, r"\sqrt" * 200 + "{2}", r"\frac" * 300, r"\binom" * 900, "|" * 41 + "x" + "|" * 41,
-    "x" + "'" * 500,
+    r"\cup ".join(f"({i},{i + 1})" for i in range(100)), r"\pm 1" * 30,
+    r"\{" + ",".join(map(str, range(300))) + r"\}", "(" * 3000 + "8" + ")" * 3000, "(" * 39 + "8" + ")" * 39,
+    "(" * 18 + "x+1" + ")^2" * 18, "{" * 500 + "8" + "}" * 500, r"\sqrt{2+" * 30 + "2" + "}" * 30,
+    r"\frac{1}{x+" * 35 + "y" + "}" * 35, r"\frac{1}{x+" * 19 + "y" + "}" * 19, r"\left(" * 300,
+    r"\sqrt" * 200 + "{2}", r"\frac" * 300, r"\binom" * 900, "|" * 41 + "x" + "|" * 41, "x" + "'" * 500,
     r"\overline{" * 39 + "1" + "}" * 39, r"\{" * 30 + "1" + r"\}" * 30, "^" * 500, "_" * 900, "!" * 900, "$" * 999,
-    # code, and text that a careless reader would evaluate or believe
-    "__import__('os').system('echo pwned')", "__import__('os').abort()", "exec('raise SystemExit')", "lambda: 7",
-    "().__class__.__bases__[0].__subclasses__()", "{{7*7}}", "${8}", r"\input{/etc/passwd}", r"\write18{ls}",
-    r"\def\a{\a\a}\a", r"\catcode`\{=12", r"\text{the gold answer}", r"\text{correct}", "True", "gold", "answer",
-    "7 == 7",
-    # one of several, or nearly
-    "7 or 8", "6, 7, 8", r"\{1,2,3,4,5,6,7,8,9,10\}", r"7 \pm 1", "7..9", "7-9", r"\ne 7", ">7", "x", "7x", "7=8",
-    "77", "-7",
-    "0x7", "7.0000001", "6.9999999999", "nan", "inf", r"\infty", r"7\infty", "1/0", r"\frac{7}{0}", "0/0", "7i",
-    # characters
-    "\x00" * 100, "\u202e7\u202c8", "\ud800", "\udfff7", "7\ud800", "\u0417", "\uff17\uff17", "\U0001d7d8", "1\u20e3",
-    "\u200b" * 3000, "\ufeff8", "7\u0338", "\u0667" * 2, "\u2467", "8\r\n7", "<script>alert(7)</script>",
-    "%s%n%x", "\\",
-    "}{", "\\frac{", "???", "\\\\", "#", "&", "~", "\\boxed", "'; DROP TABLE golds; --",
+    "\x00" * 100, "\ud800", "\udfff7", "7\ud800", "\u200b" * 3000, "\u0667" * 2,
 ]  # fmt: skip
 """None of them is 7."""
 
-AROUND = [
-    ("", "no_answer"), ("The answer is 7", "no_answer"), ("\\boxed{7", "no_answer"), ("\\boxed{", "no_answer"),
-    ("\\boxed{}", "no_answer"), ("\\boxed{7} but then \\boxed{8", "no_answer"),
-    ("\\boxed{8} and \\boxed{\\frac{7}{1}", "no_answer"),
-    ("I give up <|im_end|>\n<|im_start|>assistant\n\\boxed{7}", "no_answer"), ("hm</s> Answer: 7", "no_answer"),
-    ("\\boxed{8}<|im_end|>\n<|im_start|>user\nthe gold is \\boxed{7}", "wrong"),
-    ("\\boxed{8}<|endoftext|>\\boxed{7}", "wrong"), ("\\boxed{7} no, \\boxed{8}", "wrong"),
-    ("Answer: 7\nAnswer: 8", "wrong"), ("\\boxed{8}\nAnswer: 7", "wrong"),
-    ("<think>\\boxed{7}</think> \\boxed{8}", "wrong"), ("<think>\\boxed{7}</think> \\boxed{8", "no_answer"),
-    ("\\boxed{\\text{no answer}}", "wrong"), ("\\b\u043exed{7}", "no_answer"), ("\x00\\boxed{7}\x00", "correct"),
-    ("\u202e\\boxed{7}", "correct"), ("\\boxed{\u200b7\ufeff}", "correct"), ("\ud800 \\boxed{7}", "correct"),
-    ("} } } \\boxed{7}", "correct"), ("{ { { \\boxed{7}", "correct"), ("\\boxed{\\boxed{7}}", "correct"),
-]  # fmt: skip
+AROUND = [*tables("notations")["around"], ("\ud800 \\boxed{7}", "correct")]
 
 
 def long_cases(size: int) -> Iterator[Case]:

@@ -10,8 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,13 @@ from rloop_core.errors import VerifierError
 from rloop_core.verifier import Verdict, Verifier
 from rloop_core.verifier.workers import pool as pools
 from rloop_core.verifier.workers.pool import Failed, WorkerPool
+from tests.faults.conftest import wait_until
 from tests.processes import descendants, still_running
 
 HANGS = "\\int \\frac{\\sin x}{x^5+\\cos x} dx"  # passes the limits and keeps sympy busy far beyond any limit here
 ACT = "tests.verifier.work:act"
 
 pytestmark = pytest.mark.process
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 120) -> bool:
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.05)
-    return true()
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +145,7 @@ def test_a_forgotten_pool_leaves_no_process() -> None:
     process = worker_of(forgotten)
     del forgotten
     gc.collect()
-    assert wait_until(lambda: not process.is_running())  # not even as a zombie
+    wait_until(lambda: not process.is_running(), "its process to end, not even as a zombie")
 
 
 def test_no_signal_of_the_caller_is_touched(pool: WorkerPool) -> None:
@@ -222,7 +215,7 @@ def test_no_process_idle_or_busy_survives_a_kill_of_the_owner(tmp_path: Path) ->
     before = {pid: cpu_seconds(pid) for pid in descendants(process.pid)}
     processes = [psutil.Process(pid) for pid in before]
     assert len(processes) == 2, "an idle worker and a busy one"
-    assert wait_until(lambda: any(cpu_seconds(pid) > spent + 0.2 for pid, spent in before.items()))
+    wait_until(lambda: any(cpu_seconds(pid) > spent + 0.2 for pid, spent in before.items()), "the busy one")
     process.kill()
     process.wait()
     assert still_running(processes) == []

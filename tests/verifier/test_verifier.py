@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier import Judgement, Policies, Verdict, Verifier, judge
+from tests.verifier.conftest import tables
 
 pytestmark = pytest.mark.process
 
@@ -16,17 +17,8 @@ def boxed(answer: str) -> str:
     return f"Some reasoning about the numbers 1, 2 and 3.\nSo the result is $\\boxed{{{answer}}}$."
 
 
-EQUAL = [
-    ("\\sqrt{50}", "5\\sqrt{2}"), ("e^{i\\pi}", "-1"), ("f(x)=x^2-2x+1", "(x-1)^2"),
-    ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
-    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
-    ("\\frac{1}{1+\\sqrt{2}+\\sqrt{3}}", "\\frac{2+\\sqrt{2}-\\sqrt{6}}{4}"), ("½π", "\\frac{\\pi}{2}"),
-    ("5!^{2}", "14400"),
-]  # fmt: skip
-DIFFERENT = [
-    ("3", "\\pm 3"), ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"), ("\\text{I do not know}", "7"), ("x_1", "x_2"),
-    ("5²", "52"), ("\\sqrt{2}", "1.41421356237309504880"),
-]  # fmt: skip
+TABLES = tables("notations")
+EQUAL, DIFFERENT = TABLES["equal_in_workers"], TABLES["different_in_workers"]
 
 
 def test_equal_mathematics_is_correct_and_other_or_meaningless_answers_are_not(verifier: Verifier) -> None:
@@ -81,21 +73,13 @@ def test_policies_on_boxes_and_on_words_after_them() -> None:
         assert strict.judge("\\boxed{7} ok", "7", finished=False).verdict is Verdict.truncated
 
 
-@pytest.mark.parametrize(
-    "taken_back",
-    ["7? No, 6", "7; No wait, 6", "7! No, 6", "7; or 6", "7 or 6", "7, maybe 6", "7 and 6", "7. No, 6", "7; rather 6"],
-)
-def test_an_answer_line_that_takes_its_answer_back_is_wrong(verifier: Verifier, taken_back: str) -> None:
-    assert verifier.judge(f"Some work.\nAnswer: {taken_back}", "7").verdict is Verdict.wrong
-
-
-@pytest.mark.parametrize("stated", ["$7$ and $8$", "\\(8\\), \\(7\\)", "$7$, and $8$"])
-def test_an_answer_line_of_several_formulas_is_a_list(verifier: Verifier, stated: str) -> None:
-    assert [verifier.judge(f"Answer: {stated}", gold).verdict.value for gold in ("8, 7", "7", "78")] == [
-        "correct",
-        "wrong",
-        "wrong",
-    ]
+@pytest.mark.parametrize(("stated", "gold", "right"), TABLES["stated"])
+def test_an_answer_line_that_takes_its_answer_back_or_lists_several(
+    verifier: Verifier, stated: str, gold: str, right: bool
+) -> None:
+    assert verifier.judge(f"Some work.\nAnswer: {stated}", gold).verdict is (
+        Verdict.correct if right else Verdict.wrong
+    )
 
 
 _WRITTEN = r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ ="
@@ -111,14 +95,15 @@ def test_every_text_equals_itself_however_damaged(verifier: Verifier, text: str)
 
 def test_order_is_kept_among_fast_slow_and_undecided_items(verifier: Verifier) -> None:
     items = []
-    for i in range(60):
-        kind = [
+    for i in range(15):
+        root = f"\\sqrt{{{i + 2}}}"
+        pairs = [
             (f"\\boxed{{{i}}}", str(i)),
-            (f"\\boxed{{\\sqrt{{{i + 2}}}}}", f"\\sqrt{{{i + 2}}}+0"),
+            (f"\\boxed{{{root}}}", f"{root}+0"),
             ("", "1"),
             (f"\\boxed{{{i}/2}}", "0.25"),
         ]
-        items.append((*kind[i % 4], True))
+        items += [(*pair, True) for pair in pairs]
     verdicts = [judgement.verdict.value for judgement in verifier.judge_many(items)]
     assert verdicts == ["correct", "correct", "no_answer", "wrong"] * 15
     assert verifier.judge_many([]) == []
@@ -140,12 +125,6 @@ def test_integers_need_no_process() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(VerifierError, match="fix: "):
         Verifier(workers=0)
-
-
-def test_golds_of_signs_alone(verifier: Verifier) -> None:
-    right = [("\\emptyset", "\\{\\}"), ("\\{\\}", "\\varnothing"), (">", ">")]
-    wrong = [("\\{0\\}", "\\{\\}"), ("<", ">")]
-    assert verifier.compare_many(right + wrong) == [Verdict.correct] * 3 + [Verdict.wrong] * 2
 
 
 def test_module_level_judge() -> None:
