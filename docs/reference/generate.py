@@ -23,10 +23,12 @@ CONFIG_PAGES = {
     "config": (
         "Config fields: training",
         "A config is one YAML file; `--set a.b=c` overrides a field. These fields are part of the fingerprints of the\n"
-        "stages that read them. See also [evaluation](config-evaluation.md) and [placement](config-placement.md);\n"
-        "the latter is not part of any fingerprint. `rloop plan --schema` prints the JSON Schema.",
-        ("", "policy", "problems", "prompt", "explore", "harvest", "filter", "rft", "lora"),
+        "stages that read them. See also [problems](config-problems.md), [evaluation](config-evaluation.md) and\n"
+        "[placement](config-placement.md); the latter is not part of any fingerprint. `rloop plan --schema` prints\n"
+        "the JSON Schema.",
+        ("", "policy", "explore", "harvest", "filter", "rft", "lora"),
     ),
+    "config-problems": ("Config fields: problems and prompts", "", ("problems", "prompt")),
     "config-evaluation": ("Config fields: evaluation", "", ("verifier", "evaluate")),
     "config-placement": (
         "Config fields: placement",
