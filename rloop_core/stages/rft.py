@@ -59,7 +59,7 @@ def _rollouts(context: StageContext, experts: list[str]) -> list[tuple[list[int]
 
     from rloop_core.trajectories.schema import scan
 
-    if not context.roles("rollouts"):
+    if context.rank or not context.roles("rollouts"):  # rank 0 alone measures
         return []
     files = sorted((context.folder("rollouts") / TRAJECTORIES_FOLDER).glob("*.parquet"))
     rows = (
