@@ -1,7 +1,7 @@
 """Plant wrongs one at a time in a copy of the project, and see which tests notice: `make wrongs`.
 
-Each wrong is tried with the quick tests, and if they miss it with the rest of `make test`. The exit code is 1 if a
-wrong is missed, or if a test fails without one.
+Each wrong is tried with the tests that its entry names, if those miss it with the quick ones, and if they do too with
+the rest of `make test`. The exit code is 1 if a wrong is missed, or if a test fails without one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ TIERS: dict[str, list[str]] = {
     "test": ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long and (process or vllm)"],
 }
 """Arguments of pytest, in the order in which the tiers are tried; no test is in two of them."""
-_NO_TESTS = 5  # of pytest's exit codes: a package may have none in a tier
+_NO_TESTS = 5  # of pytest's exit codes
 # The catalogue's own test would notice every wrong: its old text is gone. The documentation's notices every default.
-_LEFT_OUT = ("wrongs", "test_docs.py")
+_LEFT_OUT = {"wrongs", "test_docs.py"}
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
         for wrong in (wrong for wrong in WRONGS if wrong.name in options.only):
             began, by = time.monotonic(), "NOT CAUGHT"
             original = _plant(wrong, home / "project")
-            for tier in tiers:
+            for tier in ("named", *tiers):
                 if failed := _play(home, wrong, tier):
                     by = tier
                     break
@@ -112,30 +112,29 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _play(home: Path, wrong: Wrong | None, tier: str) -> str | None:
-    """Return the first test of a tier that fails; those of the wrong's own package, which catch most, come first."""
-    names = {path.relative_to(home / "project/tests").parts[0] for path in (home / "project/tests").rglob("test_*.py")}
-    package = Path(wrong.file.removeprefix("rloop_core/")).parts[0].removesuffix(".py") if wrong else ""
-    own = sorted(names & {package, f"test_{package}.py"})
-    failed = _first_failed(home, [*TIERS[tier], "-n", "0"], own, may_be_none=True) if own else None
-    return failed or _first_failed(home, TIERS[tier], sorted(names - {*own, *_LEFT_OUT}))
+    """Return the first test that fails, of a tier or of those that are `named` by a wrong."""
+    if wrong and tier == "named":
+        return _first_failed(home, ["-n", "0"], [wrong.noticed_by])
+    tests = home / "project/tests"
+    names = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")} - _LEFT_OUT
+    return _first_failed(home, TIERS[tier], [f"tests/{name}" for name in sorted(names)])
 
 
-def _first_failed(home: Path, options: Sequence[str], names: Sequence[str], *, may_be_none: bool = False) -> str | None:
-    """Run the tests in these files and folders until one fails, and return its name.
-
-    Without any test that is a failure too, unless there `may_be_none`.
-    """
+def _first_failed(home: Path, options: Sequence[str], names: Sequence[str]) -> str | None:
+    """Run the tests in these files and folders until one fails, and return its name."""
     results, log = home / "results.xml", home / "log.txt"
     results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", *options, "-x", "-q", "-p", "no:cacheprovider"]
-    command += [*(f"tests/{name}" for name in names), f"--junitxml={results}", "-o", "junit_family=xunit1"]
+    command += [*names, f"--junitxml={results}", "-o", "junit_family=xunit1"]
     with open(log, "wb") as stream:
         done = subprocess.run(
             command, cwd=home / "project", env=_environment(home), stdout=stream, stderr=subprocess.STDOUT, check=False
         )
     _end_processes(home)
-    if done.returncode == 0 or (may_be_none and done.returncode == _NO_TESTS):
+    if done.returncode == 0:
         return None
+    if done.returncode == _NO_TESTS or done.returncode < 0:
+        raise SystemExit(f"this says nothing of a wrong: pytest {' '.join(names)} exits {done.returncode}")
     with contextlib.suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(results).iter("testcase"):
             if case.find("failure") is not None or case.find("error") is not None:

@@ -13,6 +13,7 @@ class Wrong:
 
     name: str
     file: str
+    noticed_by: str
     old: str
     new: str
     why: str

@@ -13,6 +13,7 @@ def test_a_wrong_fits_its_file_once_and_leaves_python(wrong: Wrong) -> None:
     text = (ROOT / wrong.file).read_text(encoding="utf-8")
     assert text.count(wrong.old) == 1
     assert wrong.new != wrong.old
+    assert (ROOT / wrong.noticed_by).is_file()
     compile(text.replace(wrong.old, wrong.new), wrong.file, "exec")
 
 
