@@ -9,7 +9,7 @@ export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes would compile the project anew
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check graders rehearsal ui-test vllm-test docs format clean
+.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check rehearsal ui-test vllm-test docs format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,9 +60,6 @@ bench: $(VENV)/.dev ## Speed and memory, as ratios against a reference in the sa
 
 gpu-check: ## What only a GPU can show, one table, with PYTHON (python3); PARTS="explore whole" for some, WITH=--small without a GPU
 	$(PYTHON) -m benchmarks.gpu $(PARTS) $(WITH)
-
-graders: $(VENV)/.dev ## The verifier against other graders, on the same completions
-	$(BIN)/python -m benchmarks.graders
 
 rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worker, its store on an S3 server; 10 minutes
 	RLOOP_REHEARSAL=demo $(BIN)/python -m pytest -m long tests/flows/test_rehearsal.py -s

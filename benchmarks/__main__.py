@@ -9,7 +9,7 @@ from importlib import import_module
 
 from benchmarks.measure import machine, parse_names
 
-BENCHES = ("explore", "store")
+BENCHES = ("explore", "rft", "sampling", "verifier", "filter", "similarity", "store", "orchestration")
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ def finetune(
         raise StageError(what, field="explore.max_completion_tokens", fix=fix)
     updates = _updates(job, len(prompt_ids))
     losses: list[float] = []
-    trainer = _make_trainer(job, prompt_ids, completion_ids)
+    trainer = make_trainer(job, prompt_ids, completion_ids)
     trainer.add_callback(_loss_callback(losses, updates, on_update, job.config))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
@@ -74,7 +74,7 @@ def finetune(
     }
 
 
-def _make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
+def make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
     settings = job.config.rft
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
     lengths = [len(prompt) + len(completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True)]

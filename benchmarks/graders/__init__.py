@@ -1,1 +1,0 @@
-"""rloop's verifier beside independent graders, on the same completions: `python -m benchmarks.graders`."""
