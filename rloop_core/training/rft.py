@@ -75,6 +75,7 @@ def finetune(
 
 
 def make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
+    """Return the trainer of these trajectories, one row each; see `finetune`."""
     settings = job.config.rft
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
     lengths = [len(prompt) + len(completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True)]
