@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rloop_core.problems import load_problems
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, read_model_config
 from rloop_core.rollout.prompts import encode_problems, turn_ends
+from rloop_core.rollout.recording import make_engine
 from rloop_core.rollout.sampler import TransformersSampler
 from tests.conftest import call_rloop, run_rloop
 from tests.training.test_vllm_in_loop import log_probs
@@ -97,13 +99,30 @@ def test_it_answers_and_the_sampler_finds_what_generate_finds(smollm2: Path, set
         assert one.logprob_sum == pytest.approx(sum(values), abs=1e-3)
 
 
+@pytest.mark.vllm
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test")
+def test_vllm_finds_the_same_likeliest_completions(smollm2: Path, settings: dict[str, Any]) -> None:
+    tokenizer = load_tokenizer(smollm2)
+    greedy = SamplingSettings(samples=1, temperature=0.01, top_p=1.0, max_tokens=24, batch=8, seed=1)
+    found = {}
+    for name in ("transformers", "vllm"):
+        config = make_config({**settings, "placement": {"engine": name, "device": "cpu"}})
+        problems = encode_problems(load_problems(config.problems), config, tokenizer)
+        with closing(make_engine(config, smollm2, "cpu", tokenizer)) as engine:
+            completions = [one for _, batch in engine.sample(problems, greedy) for one in batch]
+        found[name] = {one.problem.id: (one.text, one.token_ids, one.finished) for one in completions}
+    assert found["vllm"] == found["transformers"] and len(found["vllm"]) == 4
+
+
+@pytest.mark.parametrize("lora_rank", [0, 8])
 def test_one_iteration_moves_it_and_its_export_is_a_model(
-    smollm2: Path, settings: dict[str, Any], tmp_path: Path
+    smollm2: Path, settings: dict[str, Any], tmp_path: Path, lora_rank: int
 ) -> None:
     explore = {"steps": 1, "problems_per_step": 2, "group_size": 4, "mini_batch_rollouts": 8, "warmup_updates": 0}
     explore |= {"max_completion_tokens": 12, "dynamic_sampling": {"enabled": False}}
     rft = {"batch_trajectories": 4, "warmup_ratio": 0.0, "learning_rate": 1e-4}
     whole = {**settings, "name": "real", "iterations": 1, "explore": explore, "rft": rft}
+    whole["lora"] = {"rank": lora_rank}
     whole |= {"filter": {"threshold": 0.99, "on_empty": "widen", "widen_to": [1.0]}, "placement": {"device": "cpu"}}
     (tmp_path / "run.yaml").write_text(json.dumps(whole))
     run_rloop("run", "--config", str(tmp_path / "run.yaml"), "--store", str(tmp_path / "store"), "--no-report")
