@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from benchmarks.smollm2 import write_smollm2
 from rloop_core.config import make_config
-from rloop_core.policies.smollm2 import write_smollm2
 from rloop_core.problems import load_problems
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, read_model_config

