@@ -49,7 +49,6 @@ class RunRecord:
     """What a reader should know: missing stages, damaged artifacts, and more."""
     incomplete: str | None = None
     """The note that names missing stages, for pages that show them in another way."""
-    _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
     @property
     def sampled_by(self) -> str:
@@ -85,8 +84,6 @@ class RunRecord:
         manifest = self.manifests.get((iteration, stage))
         if manifest is None:
             return []
-        if (iteration, stage, prefix) in self._files:
-            return self._files[iteration, stage, prefix]
         entries = tuple(entry for entry in manifest.files if entry.path.startswith(prefix))
         try:
             cache = Cache(self.cache, self.config.placement.cache_bytes)
@@ -94,10 +91,7 @@ class RunRecord:
         except RLoopError as error:
             self.note(str(error))
             return []
-        paths = [folder / entry.path for entry in entries]
-        if not self.store.is_local:  # the cache keeps a copy while this process lives
-            self._files[iteration, stage, prefix] = paths
-        return paths
+        return [folder / entry.path for entry in entries]
 
     def parse(self, iteration: int, stage: str, name: str, parser: Callable[[Path], T], default: T) -> T:
         """Return what `parser` makes of one file; `default`, with a note, if the file cannot be had or read."""
