@@ -49,9 +49,6 @@ class Outcomes:
     wrong: tuple[Votes, ...]
     """Votes for wrong answers."""
 
-    def __len__(self) -> int:
-        return len(self.problem_ids)
-
     def majority(self) -> Floats:
         """Return majority@n of each problem, shape [problems] in [0, 1]."""
         rows = zip(self.c.tolist(), self.wrong, strict=True)
@@ -135,7 +132,7 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
     by_metric = intervals(np.stack(list(values.values())), seed=seed)
     return {
         **{metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)},
-        "problems": len(outcomes),
+        "problems": len(outcomes.problem_ids),
         "samples": samples,
         "truncated": float(outcomes.truncated.sum() / samples),
         "mean_length": float(outcomes.tokens.sum() / samples),

@@ -15,7 +15,15 @@ from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.results.forgetting import Claim, Forgetting, Transitions, claims, forgetting, transitions
 from rloop_core.results.frame import Results, RunState
-from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, source_rows, success_rates
+from rloop_core.results.run_reader import (
+    LEDGER_COLUMNS,
+    SOURCE_COLUMNS,
+    RunRecord,
+    ledger_rows,
+    read_run,
+    sample_trajectories,
+    success_rates,
+)
 from rloop_core.results.similarity import solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
 from rloop_core.results.table import ResultTable, Steps, by_step, effect_of_finetuning, result_sentence, result_table
@@ -51,10 +59,10 @@ class Report:
     """Learning and forgetting by set and arm, of a run against its control."""
     alike: dict[str, dict[str, Floats]] = field(default_factory=dict)
     """Similarity of solutions, likewise."""
-    ledger: list[tuple[str, int, str, int, int]] = field(default_factory=list)
-    """What each step of the filter left, see `ledgers`; without a study, like all below."""
+    ledger: list[tuple[Any, ...]] = field(default_factory=list)
+    """What each step of the filter left, see `ledger_rows`; without a study, like all below."""
     sources: list[tuple[Any, ...]] = field(default_factory=list)
-    """What the filter found of each of several sources of problems, see `source_rows`."""
+    """What the filter found of each of several sources of problems, likewise."""
     success_rates: list[tuple[RunRecord, dict[int, list[float]]]] = field(default_factory=list)
     """Success rates of the training problems of each run by iteration."""
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -216,8 +224,9 @@ def _report(title: str, results: Results, store: Store, study: StudyConfig | Non
     )
     for run in results.runs.values() if study is None else ():
         if run.config.arm == "rloop":
-            report.ledger.extend(ledgers(run))
-            report.sources.extend(source_rows(run))
+            report.ledger.extend(ledger_rows(run, "ledger", LEDGER_COLUMNS))
+            if len(run.config.training_sources) > 1:
+                report.sources.extend(ledger_rows(run, "sources", SOURCE_COLUMNS))
             report.success_rates.append((run, success_rates(run)))
         report.samples.extend(sample_trajectories(run))
     for label in results.sets if study is None and results.reference is not None else ():

@@ -18,7 +18,7 @@ from rloop_core.results import curves, matrices
 from rloop_core.results.findings import Report, config_differences, pair_report, run_report
 from rloop_core.results.forgetting import OUTCOMES, PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
-from rloop_core.results.run_reader import SOURCE_COLUMNS, RunRecord, read_run
+from rloop_core.results.run_reader import LEDGER_COLUMNS, SOURCE_COLUMNS, RunRecord, read_run
 from rloop_core.results.table import AVERAGE, metric_table, rows_table, values_table
 from rloop_core.results.tables import Table, difference_name, duration, points, share
 from rloop_core.store import Store, fingerprint
@@ -114,7 +114,7 @@ def tables_of(report: Report) -> list[Table]:
         values_table(results),
         forgetting_table(results.titles, report.forgetting),
         report.compute,
-        Table("filter", ("run", "iteration", "step", "trajectories", "problems"), tuple(report.ledger)),
+        Table("filter", ("run", "iteration", *LEDGER_COLUMNS), tuple(report.ledger)),
         Table("sources", _SOURCE_COLUMNS, tuple(report.sources)),
         _artifact_table(report),
     )

@@ -164,27 +164,17 @@ def rl_steps(run: RunRecord) -> list[dict[str, Any]]:
     return [row for i in run.iterations for row in run.parse(i, "explore", STEPS_FILE, partial(steps, i), none)]
 
 
-def ledgers(run: RunRecord) -> list[tuple[str, int, str, int, int]]:
-    """Return (run, iteration, step of the filter, trajectories left, problems left) of every iteration."""
-
-    def ledger(path: Path) -> list[tuple[str, int, int]]:
-        rows = parse_json(path.read_bytes())["ledger"]
-        return [(str(row["step"]), int(row["trajectories"]), int(row["problems"])) for row in rows]
-
-    return [(run.name, i, *row) for i, rows in run.each("filter", LEDGER_FILE, ledger).items() for row in rows]
-
-
+LEDGER_COLUMNS = ("step", "trajectories", "problems")
 SOURCE_COLUMNS = ("source", "problems", "attempts", "solved", "hard", "trajectories")
 
 
-def source_rows(run: RunRecord) -> list[tuple[Any, ...]]:
-    """Return (run, iteration, *SOURCE_COLUMNS) of every iteration, of runs with several sources of problems."""
+def ledger_rows(run: RunRecord, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return (run, iteration, *columns) of a table of the filter's file, `ledger` or `sources`, of every iteration."""
 
-    def sources(path: Path) -> list[tuple[Any, ...]]:
-        return [tuple(row[name] for name in SOURCE_COLUMNS) for row in parse_json(path.read_bytes())["sources"]]
+    def rows(path: Path) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in columns) for row in parse_json(path.read_bytes())[table]]
 
-    found = run.each("filter", LEDGER_FILE, sources) if len(run.config.training_sources) > 1 else {}
-    return [(run.name, i, *row) for i, rows in found.items() for row in rows]
+    return [(run.name, i, *row) for i, found in run.each("filter", LEDGER_FILE, rows).items() for row in found]
 
 
 def success_rates(run: RunRecord) -> dict[int, list[float]]:
@@ -246,15 +236,13 @@ def sample_trajectories(run: RunRecord, each: int = 2) -> list[dict[str, Any]]:
 
 def _of_each_verdict(origin: str, files: Sequence[Path], each: int) -> list[dict[str, Any]]:
     """Return the first samples of each verdict, of different problems, among the first rows of the first file."""
+    import polars as pl
     import pyarrow.parquet as pq
 
-    by_verdict: dict[str, dict[str, dict[str, Any]]] = {}
     for path in files[:1]:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS, columns=_COLUMNS):
-                for row in batch.to_pylist():
-                    samples = by_verdict.setdefault(row["verdict"], {})
-                    if len(samples) < each:
-                        samples.setdefault(row["problem_id"], {"origin": origin, **row})
-                break
-    return [sample for verdict in sorted(by_verdict) for sample in by_verdict[verdict].values()]
+                rows = pl.DataFrame(batch).unique(["verdict", "problem_id"], keep="first", maintain_order=True)
+                chosen = rows.sort("verdict", maintain_order=True).group_by("verdict", maintain_order=True).head(each)
+                return [{"origin": origin, **row} for row in chosen.iter_rows(named=True)]
+    return []
