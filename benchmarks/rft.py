@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from pathlib import Path
@@ -62,9 +63,8 @@ def _measure() -> tuple[dict[str, list[float]], dict[str, Figures]]:
     with tempfile.TemporaryDirectory() as work:
         for turn in range(ROUNDS + 1):
             for kind in seconds:
-                trainer = make_trainer(
-                    TrainingJob(config, config.seed, folder, Path(work), "cpu"), prompts, completions
-                )
+                job = TrainingJob(config, config.seed, folder, Path(work), "cpu")
+                trainer = make_trainer(job, prompts, completions, math.ceil(len(prompts) / BATCH))
                 if kind == "bare":
                     data, model = trainer.train_dataset, load_model(folder, dtype="float32", device="cpu")
                     trainer = SFTTrainer(model, args=trainer.args, train_dataset=data, processing_class=tokenizer)

@@ -22,10 +22,8 @@ def file_sizes(folder: Path) -> dict[str, int]:
 def own_folder(folder: Path, private: bool = True) -> None:
     """Make a folder of this user's, or check that one is; into a `private` one nobody else may enter.
 
-    The mode of any other stays as it is, and it may belong to root.
-
-    Raises:
-        OSError: It cannot be made, or another user owns it and could change what is in it.
+    The mode of any other stays as it is, and it may belong to root. Raises OSError if it cannot be made, or another
+    user owns it and could change what is in it.
     """
     folder.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
     others = {folder.lstat().st_uid, folder.stat().st_uid} - {os.geteuid()} - (set() if private else {0})

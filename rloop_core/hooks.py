@@ -23,8 +23,7 @@ def is_hook(name: str) -> bool:
 def load_hook(name: str, field: str) -> Callable[..., Any]:
     """Import and return a function; a file is relative to the working directory, and `field` the config's, for errors.
 
-    Raises:
-        ConfigError: There is no such file, module or function, or importing it fails.
+    Raises ConfigError if there is no such file, module or function, or importing it fails.
     """
     where, _, function = name.rpartition(":")
     source = _source(name, field)
@@ -57,8 +56,7 @@ def load_hook(name: str, field: str) -> Callable[..., Any]:
 def hook_digest(name: str, field: str) -> str:
     """Return the SHA-256 of a function's source file, or of all files of its package, for fingerprints.
 
-    Raises:
-        ConfigError: There is no such file or module.
+    Raises ConfigError if there is no such file or module.
     """
     file = _source(name, field)
     files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]

@@ -13,8 +13,7 @@ DEEPEST = 64
 def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
     """Parse a JSON text (UTF-8); `finite` refuses Python's `NaN` and `Infinity`, and numbers too large for a float.
 
-    Raises:
-        ValueError: The text is not JSON, or `check_plain` refuses its value.
+    Raises ValueError if the text is not JSON, or `check_plain` refuses its value.
     """
     floats: dict[str, Any] = {"parse_float": _finite, "parse_constant": _finite} if finite else {}
     try:
@@ -33,10 +32,9 @@ def _finite(text: str) -> float:
 
 
 def check_plain(value: Any, deepest: int = DEEPEST) -> None:
-    """Check that plain values are not nested too deeply, and that their text is valid Unicode.
+    """Raise ValueError if plain values are nested too deeply, or their text is no valid Unicode.
 
-    Raises:
-        ValueError: Says which. JSON's `\\ud800`, half of a surrogate pair, cannot be written as UTF-8.
+    JSON's `\\ud800`, half of a surrogate pair, cannot be written as UTF-8.
     """
     level = [value]
     for _ in range(deepest + 1):
@@ -55,14 +53,9 @@ def check_plain(value: Any, deepest: int = DEEPEST) -> None:
     raise ValueError(f"nested deeper than {deepest} levels")
 
 
-def check_text(text: str) -> str:
-    """Return the text.
-
-    Raises:
-        ValueError: It holds half of a surrogate pair.
-    """
+def check_text(text: str) -> None:
+    """Raise ValueError if a text holds half of a surrogate pair."""
     try:
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"holds half a character ({text[error.start]!a}), which no file can keep") from None
-    return text

@@ -31,11 +31,7 @@ _SILENT = {
 
 
 def check_trackers(config: Config) -> None:
-    """Check that the trackers are installed.
-
-    Raises:
-        ConfigError: One is not installed.
-    """
+    """Raise ConfigError if a tracker is not installed."""
     for name in config.placement.report_to:
         if find_spec(name) is None:
             fix = f"pip install {name} (or 'rloop[trackers]' for all of them), or take it out of the list"

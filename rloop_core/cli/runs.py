@@ -173,7 +173,9 @@ def plan(
 
 def _show_plan(plan: Mapping[str, Any]) -> None:
     """Print the plan, a section for each subject."""
-    from rloop_core.results.tables import duration, size
+    from rich.filesize import decimal
+
+    from rloop_core.results.tables import duration
 
     out, device, hours, passes = console(), plan["device"], plan["hours"], plan["passes"]
     sharding = f", {plan['sharding']['name']}" if device["count"] > 1 else ""
@@ -185,7 +187,7 @@ def _show_plan(plan: Mapping[str, Any]) -> None:
     sections: dict[str, dict[str, Any]] = {
         "counts": {"parameters": plan["policy"]["parameters"], **plan["counts"]},
         "tokens of completions": {name: _ends(ends, "{:,.0f}".format) for name, ends in plan["tokens"].items()},
-        "storage": {name: _ends(ends, size) for name, ends in plan["storage_bytes"].items()},
+        "storage": {name: _ends(ends, lambda end: decimal(int(end))) for name, ends in plan["storage_bytes"].items()},
         f"memory of each device, in passes of {_plain(passes['tokens'])} tokens, {checkpointing}": {
             stage["stage"]: f"{stage['needed_gib']:,.1f} of {stage['available_gib']:,.0f} GiB: "
             f"{'fits' if stage['fits'] else 'DOES NOT FIT'}  ({_plain(stage['parts_gib'])})"
@@ -306,7 +308,8 @@ def gc(runs: tuple[str, ...], store: str, yes: bool, as_json: bool) -> None:
       rloop gc --store s3://bucket/rloop
       rloop gc demo --yes
     """
-    from rloop_core.results.tables import size
+    from rich.filesize import decimal
+
     from rloop_core.stages.garbage import delete_garbage, find_garbage
     from rloop_core.store import Store
 
@@ -324,7 +327,7 @@ def gc(runs: tuple[str, ...], store: str, yes: bool, as_json: bool) -> None:
         return
     done = "deleted" if yes else "to delete, with --yes"
     for garbage in found:
-        what = garbage.skipped or f"{len(garbage.entries):,} files, {size(garbage.bytes)} {done}"
+        what = garbage.skipped or f"{len(garbage.entries):,} files, {decimal(garbage.bytes)} {done}"
         for line in (what, *garbage.notes):
             console().print(f"{garbage.run}: {line}", markup=False)
 

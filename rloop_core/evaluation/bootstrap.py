@@ -41,8 +41,6 @@ def intervals(*sets: npt.ArrayLike, seed: int = 0) -> list[Interval]:
     tables = [np.asarray(values, dtype=np.float64) for values in sets]
     if not tables or any(table.ndim != 2 or table.shape[1] == 0 for table in tables):
         raise StageError("an interval needs the values of at least one problem", field="bootstrap")
-    if len({table.shape[0] for table in tables}) > 1:
-        raise StageError("the sets have different metrics", field="bootstrap")
     if not all(np.isfinite(table).all() for table in tables):
         raise StageError("a problem's value is not a finite number", field="bootstrap")
     generator = np.random.default_rng(seed)

@@ -46,31 +46,11 @@ class Outcomes:
     """Samples that did not end within the token budget."""
     tokens: Counts
     """Completion tokens over all samples."""
-    wrong: tuple[Votes, ...] | None = None
-    """Votes for wrong answers; None if only the counts are known, and then there is no majority@k."""
-
-    def __len__(self) -> int:
-        return len(self.problem_ids)
-
-    @property
-    def avg_name(self) -> str:
-        """ "avg@32", or "avg@8-32" if problems have unequal numbers of samples."""
-        return f"avg@{self._numbers}"
-
-    @property
-    def majority_name(self) -> str:
-        """ "majority@32", over all samples of each problem; "majority@8-32" if they are unequal in number."""
-        return f"majority@{self._numbers}"
-
-    @property
-    def _numbers(self) -> str:
-        low, high = int(self.n.min()), int(self.n.max())
-        return str(low) if low == high else f"{low}-{high}"
+    wrong: tuple[Votes, ...]
+    """Votes for wrong answers."""
 
     def majority(self) -> Floats:
-        """Return majority@n of each problem, shape [problems] in [0, 1]; StageError if only the counts are known."""
-        if self.wrong is None:
-            raise StageError("the answers are not known", field="majority", fix="score the samples, not their counts")
+        """Return majority@n of each problem, shape [problems] in [0, 1]."""
         rows = zip(self.c.tolist(), self.wrong, strict=True)
         return np.array([1 / (1 + votes.count(c)) if c and c >= max(votes, default=0) else 0.0 for c, votes in rows])
 
@@ -80,19 +60,17 @@ class Outcomes:
         problem_ids: Sequence[str],
         n: npt.ArrayLike,
         c: npt.ArrayLike,
+        wrong: Mapping[str, Votes],
         truncated: npt.ArrayLike = 0,
         tokens: npt.ArrayLike = 0,
-        wrong: Mapping[str, Votes] | None = None,
     ) -> Outcomes:
-        """Return outcomes from counts (shape [problems] or a number), for problems in any order.
+        """Return outcomes from counts (shape [problems] or a number), for problems in any order, each once.
 
         `wrong` holds votes by problem id; a problem that is not in it has no wrong answer. Raises StageError if there
-        are no problems, one is listed twice, or counts are impossible.
+        are no problems, or counts are impossible.
         """
         if not len(problem_ids):
             raise StageError("there are no samples to score", field="evaluate")
-        if len(set(problem_ids)) != len(problem_ids):
-            raise StageError("a problem is listed twice", field="evaluate")
         order = np.argsort(np.array(problem_ids, dtype=object), kind="stable")
 
         def column(values: npt.ArrayLike) -> Counts:
@@ -100,9 +78,7 @@ class Outcomes:
 
         total, correct = checked_counts(column(n), column(c))
         ids = tuple(problem_ids[i] for i in order)
-        votes = None if wrong is None else tuple(wrong.get(problem_id, ()) for problem_id in ids)
-        if votes and (correct + [sum(vote) for vote in votes] > total).any():
-            raise StageError("a problem has more answers than samples", field="evaluate")
+        votes = tuple(wrong.get(problem_id, ()) for problem_id in ids)
         return cls(ids, total, correct, column(truncated), column(tokens), votes)
 
 
@@ -156,7 +132,7 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
     by_metric = intervals(np.stack(list(values.values())), seed=seed)
     return {
         **{metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)},
-        "problems": len(outcomes),
+        "problems": len(outcomes.problem_ids),
         "samples": samples,
         "truncated": float(outcomes.truncated.sum() / samples),
         "mean_length": float(outcomes.tokens.sum() / samples),
@@ -167,12 +143,14 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
 def problem_values(outcomes: Outcomes, ks: Sequence[int]) -> dict[str, Floats]:
     """Return every metric's value for each problem, shape [problems]: avg, pass@k with rising k, majority@n.
 
-    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known.
+    majority@n is left out with one sample a problem (it is avg@1).
     """
+    low, high = int(outcomes.n.min()), int(outcomes.n.max())
+    number = str(low) if low == high else f"{low}-{high}"
     values = {
-        outcomes.avg_name: avg_at_k(outcomes.n, outcomes.c),
+        f"avg@{number}": avg_at_k(outcomes.n, outcomes.c),
         **{f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))},
     }
-    if outcomes.wrong is not None and outcomes.n.max() > 1:
-        values[outcomes.majority_name] = outcomes.majority()
+    if high > 1:
+        values[f"majority@{number}"] = outcomes.majority()
     return values

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from heapq import heapify, heappop, heapreplace
-from itertools import islice
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -31,8 +28,6 @@ VLLM_SEQUENCES = 512
 """Sequences that vLLM works on at a time, as in that measurement."""
 WAKE_SECONDS_A_BYTE = 0.8e-9
 """Time to wake a colocated vLLM and load a byte of weights, once a round: 0.5 to 1.1 ns on one H100 with 1.5 B."""
-SIMULATED = 8
-"""Completions for each of an engine's places that are simulated; more take proportionally longer."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +63,6 @@ class Case:
         sampling = config.explore.dynamic_sampling
         batches = min(1 / self.informative, sampling.max_generation_batches) if sampling.enabled else 1.0
         return [1.0, batches - 1] if batches > 1 else [1.0]
-
-    def lengths(self, count: int, budget: int) -> list[int]:
-        """Return completions' lengths b u^(1 / length - 1), u even in (0, 1): their mean is `length` of budget b."""
-        return [max(1, ceil(budget * (at * 0.618034 % 1) ** (1 / self.length - 1))) for at in range(1, count + 1)]
 
 
 LOW, HIGH = Case(1 / 2, 1 / 2), Case(1.0, 1 / 3)
@@ -128,41 +119,25 @@ class Speed:
         return flop * self.shape.parameters * each / (self.device.flops * TRAINING_EFFICIENCY)
 
     def _sampling(self, stage: str, count: float, budget: int) -> float:
-        """Return the seconds in which a stage's engines sample so many completions."""
+        """Return the seconds in which a stage's engines sample so many completions.
+
+        vLLM gives the place of a completion that ends to the next one, so it is full until its last completions, which
+        grow fewer and take the whole budget. A batch of `generate` waits for its longest.
+        """
         vllm = uses_vllm(self.config, stage)
         own = ceil(count / (self.devices if vllm or stage == "explore" else 1))
-        places = VLLM_SEQUENCES if vllm else self.config.placement.generation_batch
-        simulated = min(own, SIMULATED * places)
+        if not own:
+            return 0.0
+        places = min(own, VLLM_SEQUENCES if vllm else self.config.placement.generation_batch)
+        cached = self.prompt + self.case.length * budget / 2
 
-        def step(sequences: int) -> float:
-            cached = self.prompt + self.case.length * budget / 2
+        def step(sequences: float) -> float:
             return decoding_seconds(self.shape, self.device, sequences, cached, self.config, stage)
 
-        seconds = sampling_seconds(self.case.lengths(simulated, budget), places, vllm, cache(step))
-        return seconds * own / max(1, simulated)
-
-
-def sampling_seconds(lengths: Sequence[int], places: int, refilled: bool, step: Callable[[int], float]) -> float:
-    """Return an engine's seconds for completions of these lengths; a step of n sequences takes `step(n)`.
-
-    vLLM gives the place of a completion that ends to the next one. A batch of `generate` waits for its longest.
-    """
-    if not refilled:
-        batches = [lengths[at : at + places] for at in range(0, len(lengths), places)]
-        return sum(max(batch) * step(len(batch)) for batch in batches)
-    waiting: Iterator[int] = iter(lengths)
-    ends = list(islice(waiting, places))
-    heapify(ends)
-    now, seconds = 0, 0.0
-    while ends:
-        seconds += (ends[0] - now) * step(len(ends))
-        now = ends[0]
-        following = next(waiting, None)
-        if following is None:
-            heappop(ends)
-        else:
-            heapreplace(ends, now + following)
-    return seconds
+        if not vllm:
+            return ceil(own / places) * budget * step(places)
+        full = self.case.length * (own / places - 1)
+        return budget * (full * step(places) + step(self.case.length * places))
 
 
 def decoding_seconds(

@@ -10,6 +10,7 @@ from typing import Any
 from rloop_core.config import Config, PolicyConfig
 from rloop_core.errors import ConfigError
 from rloop_core.printable import printable_line
+from rloop_core.problems.sources import looks_like_hub_id
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def find_shape(policy: PolicyConfig) -> ModelShape | None:
     """
     if policy.path in KNOWN:
         return _shape_of(KNOWN[policy.path])
-    if policy.path.count("/") == 1 and not policy.path.startswith((".", "/", "~")) and not Path(policy.path).is_dir():
+    if looks_like_hub_id(policy.path) and not Path(policy.path).is_dir():
         return None
     from rloop_core.rollout.policy import read_model_config, resolve_policy, weight_shapes
 

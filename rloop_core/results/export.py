@@ -38,8 +38,6 @@ def export_policy(run: RunRecord, target: Path, iteration: int | None = None) ->
     if run.store.is_local and target.resolve().is_relative_to(run.store.local_path("").resolve()):
         raise StoreError("is in the store that is read", field=str(target), fix="name a folder outside of the store")
     files = tuple(entry for entry in manifest.files if entry.path.startswith("policy/"))
-    if not files:
-        raise ArtifactDamaged("holds no policy", field=manifest.folder, fix="start the run again")
     cache = Cache(run.cache, run.config.placement.cache_bytes)
     folder = fetch(run.store, manifest.model_copy(update={"files": files}), cache)
     for entry in files:

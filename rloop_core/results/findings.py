@@ -14,8 +14,16 @@ from rloop_core.errors import ConfigError
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.results.forgetting import Claim, Forgetting, Transitions, claims, forgetting, transitions
-from rloop_core.results.frame import ENDS, Results, RunState
-from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, source_rows, success_rates
+from rloop_core.results.frame import Results, RunState
+from rloop_core.results.run_reader import (
+    LEDGER_COLUMNS,
+    SOURCE_COLUMNS,
+    RunRecord,
+    ledger_rows,
+    read_run,
+    sample_trajectories,
+    success_rates,
+)
 from rloop_core.results.similarity import solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
 from rloop_core.results.table import ResultTable, Steps, by_step, effect_of_finetuning, result_sentence, result_table
@@ -51,10 +59,10 @@ class Report:
     """Learning and forgetting by set and arm, of a run against its control."""
     alike: dict[str, dict[str, Floats]] = field(default_factory=dict)
     """Similarity of solutions, likewise."""
-    ledger: list[tuple[str, int, str, int, int]] = field(default_factory=list)
-    """What each step of the filter left, see `ledgers`; without a study, like all below."""
+    ledger: list[tuple[Any, ...]] = field(default_factory=list)
+    """What each step of the filter left, see `ledger_rows`; without a study, like all below."""
     sources: list[tuple[Any, ...]] = field(default_factory=list)
-    """What the filter found of each of several sources of problems, see `source_rows`."""
+    """What the filter found of each of several sources of problems, likewise."""
     success_rates: list[tuple[RunRecord, dict[int, list[float]]]] = field(default_factory=list)
     """Success rates of the training problems of each run by iteration."""
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -155,7 +163,9 @@ def pair_report(ours: RunRecord, theirs: RunRecord, force: bool = False) -> Repo
     )
     report = _report(f"{ours.name} against {theirs.name}", results, ours.store)
     for run in runs:
-        _note_missing(run, results)
+        if not (run.config.explore.snapshot_every and run.config.evaluate.snapshots):
+            fix = "set explore.snapshot_every=N and evaluate.snapshots=true, and start it again"
+            run.note(f"{run.name} has no evaluated snapshots: {fix}.")
     # All that is read by now has left its notes.
     notes = [note if note.startswith(run.name) else f"{run.name}: {note}" for run in runs for note in run.notes]
     results.notes = list(dict.fromkeys([*notes, *results.notes]))
@@ -214,8 +224,9 @@ def _report(title: str, results: Results, store: Store, study: StudyConfig | Non
     )
     for run in results.runs.values() if study is None else ():
         if run.config.arm == "rloop":
-            report.ledger.extend(ledgers(run))
-            report.sources.extend(source_rows(run))
+            report.ledger.extend(ledger_rows(run, "ledger", LEDGER_COLUMNS))
+            if len(run.config.training_sources) > 1:
+                report.sources.extend(ledger_rows(run, "sources", SOURCE_COLUMNS))
             report.success_rates.append((run, success_rates(run)))
         report.samples.extend(sample_trajectories(run))
     for label in results.sets if study is None and results.reference is not None else ():
@@ -240,20 +251,6 @@ def _other_config(asked: Config, stored: Config) -> list[str]:
     ours, theirs = (config.model_dump(mode="json", exclude={"placement"}) for config in (asked, stored))
     differing = ", ".join(name for name in ours if ours[name] != theirs.get(name))
     return [f"it was last started with another config than the study's ({differing} differ)."] if differing else []
-
-
-def _note_missing(run: RunRecord, results: Results) -> None:
-    """Note what the run lacks for a comparison, and how to get it."""
-    own = [found for (_, arm, seed), found in results.evaluated.items() if results.runs[arm, seed] is run]
-    policies = [policy for found in own for policy in found]
-    if not any(policy.kind in ENDS for policy in policies):
-        run.note(f"{run.name} has no evaluated final policy: start it again, and it goes on.")
-    elif not any(policy.kind == "snapshot" for policy in policies):
-        fix = "set explore.snapshot_every=N and evaluate.snapshots=true, and start it again"
-        run.note(f"{run.name} has no evaluated snapshots: {fix}.")
-    last = max((policy.step for policy in policies), default=0)
-    if run.config.arm == "rloop" and 0 < last < run.total_steps:
-        run.note(f"{run.name} has come to RL step {last} of {run.total_steps}: fewer than it is compared at.")
 
 
 def _compute_table(results: Results) -> Table:

@@ -18,9 +18,9 @@ from rloop_core.results import curves, matrices
 from rloop_core.results.findings import Report, config_differences, pair_report, run_report
 from rloop_core.results.forgetting import OUTCOMES, PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
-from rloop_core.results.run_reader import SOURCE_COLUMNS, RunRecord, read_run
+from rloop_core.results.run_reader import LEDGER_COLUMNS, SOURCE_COLUMNS, RunRecord, read_run
 from rloop_core.results.table import AVERAGE, metric_table, rows_table, values_table
-from rloop_core.results.tables import Table, difference_name, duration, points, share, size
+from rloop_core.results.tables import Table, difference_name, duration, points, share
 from rloop_core.store import Store, fingerprint
 
 REPORT_FILE, STUDY_FILE = "report.html", "study.html"
@@ -114,7 +114,7 @@ def tables_of(report: Report) -> list[Table]:
         values_table(results),
         forgetting_table(results.titles, report.forgetting),
         report.compute,
-        Table("filter", ("run", "iteration", "step", "trajectories", "problems"), tuple(report.ledger)),
+        Table("filter", ("run", "iteration", *LEDGER_COLUMNS), tuple(report.ledger)),
         Table("sources", _SOURCE_COLUMNS, tuple(report.sources)),
         _artifact_table(report),
     )
@@ -178,6 +178,7 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
 def fill_template(name: str, **values: Any) -> str:
     """Return a page from a template; autoescape is on, and an unknown name in it is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from rich.filesize import decimal
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -187,7 +188,7 @@ def fill_template(name: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"share": share, "points": points, "seconds": duration, "size": size}
+    environment.filters |= {"share": share, "points": points, "seconds": duration, "size": decimal}
     page: str = environment.get_template(name).render(version=__version__, **values)
     return page
 

@@ -36,7 +36,6 @@ _STYLE = {
     "svg.hashsalt": "rloop",
 }
 
-_LARGE_SVG = 250_000
 _lock = threading.RLock()
 
 P = ParamSpec("P")
@@ -74,11 +73,8 @@ class Picture:
 
     @property
     def uri(self) -> str:
-        """The figure for a page as SVG, or as PNG if that is much smaller: thousands of points make an SVG large."""
-        kind, content = "svg+xml", self.svg
-        if len(self.svg) > _LARGE_SVG and len(self.svg) > 2 * len(self.png):
-            kind, content = "png", self.png
-        return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        """The SVG, for a page."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
 
 
 def panels(

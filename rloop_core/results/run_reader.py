@@ -49,7 +49,6 @@ class RunRecord:
     """What a reader should know: missing stages, damaged artifacts, and more."""
     incomplete: str | None = None
     """The note that names missing stages, for pages that show them in another way."""
-    _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
     @property
     def sampled_by(self) -> str:
@@ -85,8 +84,6 @@ class RunRecord:
         manifest = self.manifests.get((iteration, stage))
         if manifest is None:
             return []
-        if (iteration, stage, prefix) in self._files:
-            return self._files[iteration, stage, prefix]
         entries = tuple(entry for entry in manifest.files if entry.path.startswith(prefix))
         try:
             cache = Cache(self.cache, self.config.placement.cache_bytes)
@@ -94,10 +91,7 @@ class RunRecord:
         except RLoopError as error:
             self.note(str(error))
             return []
-        paths = [folder / entry.path for entry in entries]
-        if not self.store.is_local:  # the cache keeps a copy while this process lives
-            self._files[iteration, stage, prefix] = paths
-        return paths
+        return [folder / entry.path for entry in entries]
 
     def parse(self, iteration: int, stage: str, name: str, parser: Callable[[Path], T], default: T) -> T:
         """Return what `parser` makes of one file; `default`, with a note, if the file cannot be had or read."""
@@ -170,27 +164,17 @@ def rl_steps(run: RunRecord) -> list[dict[str, Any]]:
     return [row for i in run.iterations for row in run.parse(i, "explore", STEPS_FILE, partial(steps, i), none)]
 
 
-def ledgers(run: RunRecord) -> list[tuple[str, int, str, int, int]]:
-    """Return (run, iteration, step of the filter, trajectories left, problems left) of every iteration."""
-
-    def ledger(path: Path) -> list[tuple[str, int, int]]:
-        rows = parse_json(path.read_bytes())["ledger"]
-        return [(str(row["step"]), int(row["trajectories"]), int(row["problems"])) for row in rows]
-
-    return [(run.name, i, *row) for i, rows in run.each("filter", LEDGER_FILE, ledger).items() for row in rows]
-
-
+LEDGER_COLUMNS = ("step", "trajectories", "problems")
 SOURCE_COLUMNS = ("source", "problems", "attempts", "solved", "hard", "trajectories")
 
 
-def source_rows(run: RunRecord) -> list[tuple[Any, ...]]:
-    """Return (run, iteration, *SOURCE_COLUMNS) of every iteration, of runs with several sources of problems."""
+def ledger_rows(run: RunRecord, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return (run, iteration, *columns) of a table of the filter's file, `ledger` or `sources`, of every iteration."""
 
-    def sources(path: Path) -> list[tuple[Any, ...]]:
-        return [tuple(row[name] for name in SOURCE_COLUMNS) for row in parse_json(path.read_bytes())["sources"]]
+    def rows(path: Path) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in columns) for row in parse_json(path.read_bytes())[table]]
 
-    found = run.each("filter", LEDGER_FILE, sources) if len(run.config.training_sources) > 1 else {}
-    return [(run.name, i, *row) for i, rows in found.items() for row in rows]
+    return [(run.name, i, *row) for i, found in run.each("filter", LEDGER_FILE, rows).items() for row in found]
 
 
 def success_rates(run: RunRecord) -> dict[int, list[float]]:
@@ -252,15 +236,13 @@ def sample_trajectories(run: RunRecord, each: int = 2) -> list[dict[str, Any]]:
 
 def _of_each_verdict(origin: str, files: Sequence[Path], each: int) -> list[dict[str, Any]]:
     """Return the first samples of each verdict, of different problems, among the first rows of the first file."""
+    import polars as pl
     import pyarrow.parquet as pq
 
-    by_verdict: dict[str, dict[str, dict[str, Any]]] = {}
     for path in files[:1]:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS, columns=_COLUMNS):
-                for row in batch.to_pylist():
-                    samples = by_verdict.setdefault(row["verdict"], {})
-                    if len(samples) < each:
-                        samples.setdefault(row["problem_id"], {"origin": origin, **row})
-                break
-    return [sample for verdict in sorted(by_verdict) for sample in by_verdict[verdict].values()]
+                rows = pl.DataFrame(batch).unique(["verdict", "problem_id"], keep="first", maintain_order=True)
+                chosen = rows.sort("verdict", maintain_order=True).group_by("verdict", maintain_order=True).head(each)
+                return [{"origin": origin, **row} for row in chosen.iter_rows(named=True)]
+    return []

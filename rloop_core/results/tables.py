@@ -142,12 +142,3 @@ def duration(value: float) -> str:
     if value < 120:
         return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
-
-
-def size(value: float) -> str:
-    """Return bytes as "8.1 kB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} TB"

@@ -15,11 +15,7 @@ def uses_vllm(config: Config, stage: str) -> bool:
 
 
 def check_standalone(config: Config, field: str = "placement.engine") -> None:
-    """Check that the engine of harvest and evaluate is installed; `field` is where the user named it.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Raise ConfigError if the engine of harvest and evaluate is not installed; `field` is where the user named it."""
     if uses_vllm(config, "evaluate"):
         _check_installed(field)
 
@@ -28,10 +24,8 @@ def check_in_loop(config: Config, device: str | None) -> None:
     """Check that vLLM, where exploration uses it, is installed and has a GPU.
 
     On a CPU vLLM repacks linear weights while loading and cannot take those of the next update. Weights go to a server
-    by NCCL, from GPU to GPU. `device` is "cpu" or "cuda"; None while the device of exploration is unknown.
-
-    Raises:
-        ConfigError: vLLM cannot explore here.
+    by NCCL, from GPU to GPU. `device` is "cpu" or "cuda"; None while the device of exploration is unknown. Raises
+    ConfigError if vLLM cannot explore here.
     """
     if not uses_vllm(config, "explore"):
         return
@@ -45,8 +39,7 @@ def check_in_loop(config: Config, device: str | None) -> None:
 def replicas_of(config: Config, device: str) -> int:
     """Return the number of vLLM replicas for harvest and evaluate on this machine; see `placement.engines`.
 
-    Raises:
-        ConfigError: Too few GPUs are visible.
+    Raises ConfigError if too few GPUs are visible.
     """
     wanted = config.placement.engines
     if device != "cuda":

@@ -16,6 +16,7 @@ from rloop_core.errors import ConfigError, RLoopError, is_out_of_memory
 from rloop_core.json_text import parse_json
 from rloop_core.policies import BUNDLED, bundled_policy_path
 from rloop_core.printable import printable_line, visible
+from rloop_core.problems.sources import looks_like_hub_id
 from rloop_core.store import content_digest, file_sha256
 
 if TYPE_CHECKING:
@@ -46,14 +47,13 @@ _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args
 def resolve_policy(policy: PolicyConfig) -> Path:
     """Return the local folder of theta_0; a hub id is downloaded.
 
-    Raises:
-        ConfigError: There is no such model, or it has an adapter beside its weights.
+    Raises ConfigError if there is no such model, or it has an adapter beside its weights.
     """
     if policy.path == BUNDLED:
         return bundled_policy_path()
     folder = Path(policy.path).expanduser()
     if not folder.is_dir():
-        if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
+        if not looks_like_hub_id(policy.path):
             fix = f"name a folder, a hub id `owner/model`, or {BUNDLED}"
             raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
         from huggingface_hub import snapshot_download
@@ -77,8 +77,7 @@ def resolve_policy(policy: PolicyConfig) -> Path:
 def read_model_config(folder: Path, name: str = "config.json") -> dict[str, Any]:
     """Read a model's config.json or another of its JSON files; an empty dictionary if the file is missing.
 
-    Raises:
-        ConfigError: It is no JSON object, or holds control characters.
+    Raises ConfigError if it is no JSON object, or holds control characters.
     """
     path = folder / name
     try:
@@ -94,11 +93,7 @@ def read_model_config(folder: Path, name: str = "config.json") -> dict[str, Any]
 
 
 def context_tokens(folder: Path) -> int | None:
-    """Return the model's longest sequence in tokens, from its config.json; None if it is not stated.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return the model's longest sequence in tokens; None if its config.json, which must be readable, has none."""
     config = read_model_config(folder)
     inner = config.get("text_config") or {}
     length = config.get(_CONTEXT) or (inner.get(_CONTEXT) if isinstance(inner, dict) else inner)
@@ -111,8 +106,7 @@ def context_tokens(folder: Path) -> int | None:
 def weight_shapes(folder: Path) -> dict[str, list[int]]:
     """Return the shapes of the weights in a folder, by name; only headers are read.
 
-    Raises:
-        ConfigError: A file is not as long as its header says, or has none.
+    Raises ConfigError if a file is not as long as its header says, or has none.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -130,10 +124,8 @@ def weight_shapes(folder: Path) -> dict[str, list[int]]:
 def check_weights(folder: Path) -> None:
     """Check that config.json claims no more than the weights' headers hold.
 
-    Libraries build what config.json claims, however much that is, before they look at the weights.
-
-    Raises:
-        ConfigError: A file is damaged, or has fewer layers or other sizes than config.json claims.
+    Libraries build what config.json claims, however much that is, before they look at the weights. Raises ConfigError
+    if a file is damaged, or has fewer layers or other sizes than config.json claims.
     """
     shapes = weight_shapes(folder)
     config = read_model_config(folder)
@@ -153,17 +145,19 @@ def check_weights(folder: Path) -> None:
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
 
 
-def vocabulary_size(folder: Path) -> int | None:
-    """Return the number of the model's embeddings, by its config.json; None if it is not stated.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[Iterable[int]]) -> None:
+    """Raise ConfigError if the model in `folder` lacks an embedding of a prompt's token, of padding or of eos."""
     from transformers import AutoConfig
 
     with _loading("the configuration", folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config(decoder=True)
-    return getattr(config, "vocab_size", None)
+    rows = getattr(config, "vocab_size", None)
+    last: Any = max({tokenizer.pad_token_id, tokenizer.eos_token_id}.union(*prompts))
+    if rows is not None and last >= rows:
+        token = printable_line(str(tokenizer.convert_ids_to_tokens(last)), 40)
+        what = f"the tokenizer gives ids up to {last} ({token}), and the model has {rows} embeddings"
+        fix = "save the tokenizer that belongs to the model, or the model after resize_token_embeddings(len(tokenizer))"
+        raise ConfigError(what, field="policy.path", fix=fix)
 
 
 @contextmanager
@@ -197,8 +191,7 @@ def policy_digest(folder: Path) -> str:
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Load the policy's tokenizer, padding on the left as generation needs.
 
-    Raises:
-        ConfigError: It has no end-of-sequence token, or cannot be read.
+    Raises ConfigError if it has no end-of-sequence token, or cannot be read.
     """
     from transformers import AutoTokenizer
 
@@ -217,10 +210,7 @@ def load_model(folder: Path, *, dtype: str, device: str) -> PreTrainedModel:
     """Load the policy's weights, safetensors only, in `dtype` ("float32" or "bfloat16") on `device`.
 
     Of the model's generation_config.json only the eos ids are read, and dropout is off: rollouts, log-probabilities and
-    gradients follow from the weights and the run's own settings.
-
-    Raises:
-        ConfigError: The weights do not load.
+    gradients follow from the weights and the run's own settings. Raises ConfigError if the weights do not load.
     """
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
@@ -272,8 +262,7 @@ def eos_token_ids(
 ) -> list[int]:
     """Return all tokens that end a completion: the tokenizer's and the policy's own, as TRL does, and others.
 
-    Raises:
-        ConfigError: One of the policy's own is no token.
+    Raises ConfigError if one of the policy's own is no token.
     """
     config = None if isinstance(policy, Path) else policy.generation_config
     declared = _declared_eos(policy) if isinstance(policy, Path) else getattr(config, "eos_token_id", None)

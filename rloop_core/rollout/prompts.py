@@ -11,15 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rloop_core.config import Config, PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_memory
-from rloop_core.printable import printable_line
 from rloop_core.problems import Problem, fill
 from rloop_core.problems.templates import in_chat_format
-from rloop_core.rollout.policy import vocabulary_size
 from rloop_core.runtime.lifetime import die_with_parent
 
 if TYPE_CHECKING:
@@ -47,9 +44,8 @@ def encode_problems(
 ) -> list[EncodedProblem]:
     """Render and tokenize problems, in order, each with the prompts of its set.
 
-    Raises:
-        ConfigError: The tokenizer or its chat template fails.
-        ProblemsError: A prompt is longer than `prompt.max_tokens`; prompts are never truncated.
+    Raises ConfigError if the tokenizer or its chat template fails; ProblemsError if a prompt is longer than
+    `prompt.max_tokens`: prompts are never truncated.
     """
     problems = list(problem_set)
     encoded: dict[int, EncodedProblem] = {}
@@ -94,8 +90,7 @@ def _encoded(problems: list[Problem], prompt: PromptConfig, tokenizer: PreTraine
 def render(problem: str, prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> str:
     """Return the whole prompt of a problem's text: system message, examples and problem. Chat formats need a tokenizer.
 
-    Raises:
-        ProblemsError: `prompt.chat` with a tokenizer that has no chat format.
+    Raises ProblemsError if `prompt.chat` is on, and the tokenizer has no chat format.
     """
     turns = [(fill(prompt.template, each.problem), each.completion) for each in prompt.examples]
     asked = fill(prompt.template, problem)
@@ -143,31 +138,13 @@ def _without_end(ids: list[int], is_added: list[int]) -> list[int]:
     return ids[: len(ids) - len([*takewhile(bool, reversed(is_added))])]
 
 
-def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[EncodedProblem]) -> None:
-    """Check that the model in `folder` has an embedding for every token of the prompts, and for padding and eos.
-
-    Raises:
-        ConfigError: It lacks some.
-    """
-    rows = vocabulary_size(folder)
-    ids = {token for prompt in prompts for token in prompt.prompt_ids}
-    last: Any = max(ids | {tokenizer.pad_token_id, tokenizer.eos_token_id})
-    if rows is not None and last >= rows:
-        token = printable_line(str(tokenizer.convert_ids_to_tokens(last)), 40)
-        what = f"the tokenizer gives ids up to {last} ({token}), and the model has {rows} embeddings"
-        fix = "save the tokenizer that belongs to the model, or the model after resize_token_embeddings(len(tokenizer))"
-        raise ConfigError(what, field="policy.path", fix=fix)
-
-
 def within_limits(problems: Iterable[Problem], work: Callable[[], T]) -> T:
     """Return what a function makes of these problems with a model's files, which may hold code without an end.
 
     It runs in a fork of this process that the kernel ends when it takes too much, since a time limit inside the process
     would have to wait for the C function that runs, such as a power of large numbers. The result must be picklable.
-
-    Raises:
-        ConfigError: It takes more than some minutes of computing, or some GiB of memory beyond this process's (Linux).
-        Exception: The function's own error.
+    Raises ConfigError if it takes more than some minutes of computing, or some GiB of memory beyond this process's
+    (Linux); and the function's own errors.
     """
     import transformers  # noqa: F401 - once, and not in the fork alone
 

@@ -57,11 +57,8 @@ def record_samples(
     Successive samplings of one policy share its engine. `on_batch` is called with (index of the sampling, its batches
     done, its batches) after each batch.
 
-    Returns:
-        The shards of all batches of each sampling, in order; those of other shares may be missing.
-
-    Raises:
-        StageError: The engine left out a batch.
+    Returns the shards of all batches of each sampling, in order; those of other shares may be missing. Raises
+    StageError if the engine left out a batch.
     """
     shards: list[list[Path]] = []
     with Judges(config) as judges:
@@ -75,8 +72,7 @@ def record_samples(
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
     """Start the engine that `placement.engine` names, with the policy loaded; vLLM runs in processes of its own.
 
-    Raises:
-        RLoopError: The engine is not installed, does not start, or needs more devices than there are.
+    Raises RLoopError if the engine is not installed, does not start, or needs more devices than there are.
     """
     if config.placement.engine == "vllm":
         from rloop_core.rollout.vllm_engine import VllmEngine

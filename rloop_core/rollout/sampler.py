@@ -41,11 +41,7 @@ _BLOCK = 256
 
 
 class TransformersSampler:
-    """Samples completions from a loaded policy; see `RolloutEngine`.
-
-    Raises:
-        ConfigError: The policy has no key-value cache.
-    """
+    """Samples completions from a loaded policy, which must have a key-value cache; see `RolloutEngine`."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         _check_cache(model)
@@ -239,8 +235,7 @@ def _draw_index(weights: torch.Tensor) -> torch.Tensor:
 def _check_cache(model: PreTrainedModel) -> None:
     """Check that the model keeps what it has read in a cache whose rows can be selected; it may have recurrent layers.
 
-    Raises:
-        ConfigError: It has no attention layer, a cache of its own, or keeps state in its modules.
+    Raises ConfigError if it has no attention layer, has a cache of its own, or keeps state in its modules.
     """
     model = getattr(model, "get_base_model", lambda: model)()  # without adapters
     has_attention = any(hasattr(layer, "keys") for layer in preallocated_cache(model).layers)

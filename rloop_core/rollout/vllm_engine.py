@@ -43,9 +43,8 @@ _MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or fre
 class VllmEngine:
     """A `RolloutEngine`. Each sequence has a seed derived from its batch's seed and its position in the batch.
 
-    Raises:
-        ConfigError: vLLM is not installed, or too few devices are visible.
-        StageError: vLLM does not start: too little memory, or a model that it does not know.
+    Raises ConfigError if vLLM is not installed, or too few devices are visible; StageError if it does not start, for
+    lack of memory or on a model that it does not know.
     """
 
     def __init__(self, config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -69,11 +68,7 @@ class VllmEngine:
     def sample(
         self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """Yield the batches in the order in which they are done; see `RolloutEngine`.
-
-        Raises:
-            StageCrashed: A replica ended.
-        """
+        """Yield the batches in the order in which they are done; raise StageCrashed if a replica ended."""
         plan = plan_batches(problems, settings)
         waiting = deque(number for number in range(len(plan)) if batches is None or number in batches)
         in_flight: dict[Future[list[tuple[list[int], None]]], int] = {}

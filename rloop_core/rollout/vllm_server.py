@@ -17,6 +17,7 @@ from urllib.request import urlopen
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, RLoopError, StageCrashed
 from rloop_core.printable import printable_line
+from rloop_core.problems.sources import looks_like_hub_id
 from rloop_core.rollout.available import engine_name, uses_vllm
 
 FIELD = "placement.vllm.server"
@@ -46,10 +47,8 @@ def server_command(config: Config) -> str:
 def check_server(config: Config) -> None:
     """Check that the server at `placement.vllm.server` can sample for this run.
 
-    Of another model only the hub id can be told; the content of a folder on the server cannot be checked.
-
-    Raises:
-        ConfigError: It does not answer, serves another model, or lacks an option of `server_command`.
+    Of another model only the hub id can be told; the content of a folder on the server cannot be checked. Raises
+    ConfigError if it does not answer, serves another model, or lacks an option of `server_command`.
     """
     url, policy = (config.placement.vllm.server or "").rstrip("/"), config.policy
     fix = f"start it so: {server_command(config)}"
@@ -63,7 +62,7 @@ def check_server(config: Config) -> None:
     dtype = str(settings["model_config"].get("dtype") or policy.dtype).removeprefix("torch.")
     local = engine_name("vllm").removeprefix("vllm").strip()
     needed = config.prompt.max_tokens + config.explore.max_completion_tokens
-    is_other_model = _is_hub_id(root) and _is_hub_id(policy.path) and root != policy.path
+    is_other_model = looks_like_hub_id(root) and looks_like_hub_id(policy.path) and root != policy.path
     is_other_release = bool(local) and local.split(".")[:2] != version.split(".")[:2]
     for is_wrong, what in (
         (is_other_model, f"it serves {printable_line(root, 100)}, and the run's policy is {policy.path}"),
@@ -100,10 +99,6 @@ def server_errors(url: str | None) -> Iterator[None]:
         message = f"the server at {url} gave no completions: {printable_line(str(error), 300)}"
         fix = "see its log, start it again, then the same command: it resumes at the last checkpoint"
         raise StageCrashed(message, field=FIELD, fix=fix) from error
-
-
-def _is_hub_id(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
 def _ask(url: str, path: str, message: str, fix: str) -> Any:

@@ -13,6 +13,7 @@ from rloop_core.problems import TEMPLATES, ProblemSet
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
+    check_vocabulary,
     check_weights,
     context_tokens,
     eos_token_ids,
@@ -20,7 +21,7 @@ from rloop_core.rollout.policy import (
     load_tokenizer,
     resolve_policy,
 )
-from rloop_core.rollout.prompts import check_vocabulary, encode_problems, endings, within_limits
+from rloop_core.rollout.prompts import encode_problems, endings, within_limits
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.runtime.events import as_notes
@@ -162,7 +163,7 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: 
     again = load_tokenizer(saved)
     for problems in sets:
         encoded = encode_problems(problems, config, tokenizer)
-        check_vocabulary(policy, tokenizer, encoded)
+        check_vocabulary(policy, tokenizer, (problem.prompt_ids for problem in encoded))
         if encode_problems(islice(problems, 50), config, again) != encoded[:50]:
             what = "the tokenizer gives other prompts after it is saved and loaded"
             fix = "save it with this transformers, and take what is random out of its chat template"

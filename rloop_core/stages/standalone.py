@@ -18,8 +18,8 @@ from rloop_core.problems import load_problems
 from rloop_core.rewards.judges import rewards_identity
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
-from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within_limits
+from rloop_core.rollout.policy import check_vocabulary, context_tokens, load_tokenizer, policy_digest, resolve_policy
+from rloop_core.rollout.prompts import encode_problems, within_limits
 from rloop_core.rollout.recording import Sampling, Share, record_samples
 from rloop_core.runtime.environment import is_foreign
 from rloop_core.seeds import derive_seed
@@ -107,8 +107,9 @@ def evaluate(
     def longest_prompt() -> int:
         tokenizer = load_tokenizer(policy)
         encoded = encode_problems(problems, config, tokenizer)
-        check_vocabulary(policy, tokenizer, encoded)
-        return max(len(problem.prompt_ids) for problem in encoded)
+        prompts = [problem.prompt_ids for problem in encoded]
+        check_vocabulary(policy, tokenizer, prompts)
+        return max(map(len, prompts))
 
     config = _fitted(config, context_tokens(policy), within_limits(problems, longest_prompt))
     prompt = config.prompt_of(source).identity()

@@ -15,11 +15,7 @@ _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.w
 
 
 def check_adapters(config: Config) -> None:
-    """Check that peft is installed if adapters are trained.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Raise ConfigError if adapters are trained and peft is not installed."""
     if config.lora.enabled and find_spec("peft") is None:
         fix = "pip install 'rloop[lora]', or set lora.rank to 0 to train all weights"
         raise ConfigError("adapters need the package peft, which is not installed", field="lora.rank", fix=fix)

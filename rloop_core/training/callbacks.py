@@ -43,11 +43,7 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         self._started = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
-        """Collect an update's metrics; after the last update of an RL step, log the step.
-
-        Raises:
-            StageError: The loss, the gradient norm or a weight is not finite.
-        """
+        """Collect an update's metrics, which must be finite; after the last update of an RL step, log the step."""
         if not logs or "grad_norm" not in logs:
             return
         self._updates.append({name: float(logs[key]) for key, name in _AVERAGED.items() if logs.get(key) is not None})

@@ -34,10 +34,8 @@ def explore(
 
     Each rank takes its share of every generation batch and has its own random state. So N ranks record as many rollouts
     of the same problems as one rank, and resume as exactly, but sample other completions and sum in another order.
-    `on_step` is called with each RL step's metrics, `on_note` with a line if checkpoints are damaged.
-
-    Raises:
-        StageError: The phase did not reach its last RL step, its loss is not finite, or it began with other ranks.
+    `on_step` is called with each RL step's metrics, `on_note` with a line if checkpoints are damaged. Raises StageError
+    if the phase did not reach its last RL step, its loss is not finite, or it began with other ranks.
     """
     from rloop_core.training.callbacks import StepBoundary
     from rloop_core.training.checkpoints import last_checkpoint
@@ -133,14 +131,10 @@ def write_artifact(job: TrainingJob, out: Path) -> dict[str, int]:
 
 
 def _check_ranks(job: TrainingJob, checkpoint: Checkpoint | None) -> None:
-    """Check that as many ranks made the checkpoint; without a checkpoint, remove the shards of higher ranks.
-
-    Raises:
-        StageError: Another number of ranks made it.
-    """
+    """Raise StageError if another number of ranks made the checkpoint; without one, remove shards of higher ranks."""
     if checkpoint is None:
         for shard in (job.work / "shards").glob("*.parquet") if job.rank == 0 else ():
-            if ShardName.parse(shard.name).rank >= job.ranks:
+            if (name := ShardName.parse(shard.name)) and name.rank >= job.ranks:
                 shard.unlink()
         return
     if checkpoint.ranks != job.ranks:

@@ -34,11 +34,8 @@ def own_loss(trainer: Any, model: Any, inputs: Batch) -> torch.Tensor:
             return -advantages[:, None] * log_probs
 
     It is called with the log-probabilities now and at sampling time, both (rows, tokens), the advantages, (rows,), and
-    the mask of real tokens, (rows, tokens), and returns a loss for each token, (rows, tokens), in nats.
-
-    Raises:
-        ConfigError: The function cannot be imported.
-        StageError: It returns another shape.
+    the mask of real tokens, (rows, tokens), and returns a loss for each token, (rows, tokens), in nats. Raises
+    ConfigError if the function cannot be imported; StageError if it returns another shape.
     """
     objective = trainer.explore.objective
     function = load_hook(objective, "explore.objective")

@@ -91,10 +91,8 @@ class Unpadded:
 def unpad(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_width: int) -> Unpadded:
     """Remove the padding on the left of prompts, and all columns that no row needs.
 
-    Args:
-        input_ids: Prompts, padded on the left, then completions, padded on the right; shape (rows, columns).
-        attention_mask: 1 at tokens, 0 at padding; same shape.
-        completion_width: Columns of the completions.
+    `input_ids`, (rows, columns), are prompts, padded on the left, then completions, padded on the right, of
+    `completion_width` columns. `attention_mask`, of the same shape, is 1 at tokens and 0 at padding.
     """
     prompt_width = input_ids.shape[1] - completion_width
     prompts = attention_mask[:, :prompt_width].sum(dim=1)

@@ -34,12 +34,9 @@ def finetune(
     Several ranks share the batches that one rank would train on, so their result differs by floating-point sums alone.
     Ids have one row per trajectory; completions include the ending eos. `on_update` is called with an update's metrics.
 
-    Returns:
-        `updates`, mean loss of the first and of the last update in nats per token, and `tokens` trained on;
-        with `auto` also those of `interpolate`.
-
-    Raises:
-        StageError: A trajectory exceeds the model's context, updates are missing, or the loss is not finite.
+    Returns `updates`, mean loss of the first and of the last update in nats per token, and `tokens` trained on; with
+    `auto` also those of `interpolate`. Raises StageError if a trajectory exceeds the model's context, updates are
+    missing, or the loss is not finite.
     """
     settings = job.config.rft
     context = context_tokens(job.policy)
@@ -48,9 +45,9 @@ def finetune(
         what = f"a trajectory of {longest} tokens exceeds the model's context of {context}"
         fix = "shorten the budgets so that prompt + completion fit"
         raise StageError(what, field="explore.max_completion_tokens", fix=fix)
-    updates = _updates(job, len(prompt_ids))
+    updates = math.ceil(len(prompt_ids) / settings.batch_trajectories) * settings.epochs
     losses: list[float] = []
-    trainer = make_trainer(job, prompt_ids, completion_ids)
+    trainer = make_trainer(job, prompt_ids, completion_ids, updates)
     trainer.add_callback(_loss_callback(losses, updates, on_update, job.config))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
@@ -74,7 +71,7 @@ def finetune(
     }
 
 
-def make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
+def make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]], updates: int) -> Any:
     """Return the trainer of these trajectories, one row each; see `finetune`."""
     settings = job.config.rft
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
@@ -82,7 +79,7 @@ def make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: 
     sampler = partial(_Sampler, lengths, padding, settings.batch_trajectories, job.ranks)
     trainer = _trainer_class(sampler if job.ranks > 1 else None)(
         model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device),
-        args=sft_config(job, _updates(job, len(prompt_ids))),
+        args=sft_config(job, updates),
         train_dataset=_dataset(prompt_ids, completion_ids, padding),
         processing_class=load_tokenizer(job.policy),
         peft_config=adapter_settings(job.config, "rft"),
@@ -90,10 +87,6 @@ def make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: 
     trainer.micro_batch_tokens = job.config.placement.pass_tokens
     trainer.model_accepts_loss_kwargs = True  # TRL's loss takes the number of tokens itself, whatever the model
     return trainer
-
-
-def _updates(job: TrainingJob, trajectories: int) -> int:
-    return math.ceil(trajectories / job.config.rft.batch_trajectories) * job.config.rft.epochs
 
 
 def _dataset(prompt_ids: list[list[int]], completion_ids: list[list[int]], padding: int) -> Any:

@@ -30,7 +30,6 @@ class AnswerReward:
         self._eos = frozenset(eos_token_ids)
         self.stop = tuple(stop)
         self.judgements: list[Judgement] = []
-        self.completions: list[str] = []
         self.finished: list[bool] = []
         """Whether each ended by itself."""
         self._seconds = 0.0
@@ -44,7 +43,6 @@ class AnswerReward:
         **columns: Any,
     ) -> list[float]:
         """Return one score per rollout, in order."""
-        self.completions = completions
         started = time.perf_counter()
         pairs = zip(completion_ids, completions, strict=True)
         self.finished = [is_finished(ids, text, self._eos, self.stop) for ids, text in pairs]

@@ -188,16 +188,17 @@ def engine_arguments(dtype: str) -> Iterator[None]:
     from trl.generation import vllm_generation
 
     engine: Any = getattr(vllm_generation, "LLM", None)  # there with vLLM alone
+    if engine is None:
+        yield
+        return
 
     def start(**own: Any) -> Any:
         sequences = min(own.get("max_num_seqs") or _VLLM_SEQUENCES, _VLLM_SEQUENCES)
         bounds = {"max_num_seqs": sequences, "max_num_batched_tokens": _VLLM_PREFILL_TOKENS}
         return engine(**{**own, **bounds, "dtype": dtype})
 
-    if engine is not None:
-        vllm_generation.LLM = start
+    vllm_generation.LLM = start
     try:
         yield
     finally:
-        if engine is not None:
-            vllm_generation.LLM = engine
+        vllm_generation.LLM = engine

@@ -124,14 +124,17 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         return self._updates[update]
 
     def _explore_step(self) -> list[Batch]:
-        """Sample in rounds until all groups are found, record all rollouts, and return the RL step's updates."""
+        """Sample in rounds until all groups are found, record all rollouts, and return the RL step's updates.
+
+        Raises StageError if the rounds end before, and the config requires a full batch.
+        """
         started = time.perf_counter()
         step = self.state.global_step // self.explore.updates_per_step + 1  # global_step counts updates
         wanted = self.explore.problems_per_step
         rows: list[dict[str, Any]] = []
         own: list[Group] = []
         rounds = drawn = found = 0
-        while found < wanted and not self._exhausted(rounds, step, wanted - found):
+        while found < wanted and rounds < self._sampling.max_generation_batches:
             number = problems_needed(wanted, found, drawn, self.accelerator.num_processes)
             of_round, groups = self._sample_round(step, rounds, number)
             rows += of_round
@@ -139,6 +142,13 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             rounds += 1
             drawn += number
             found = sum(gather_object([len(own)]))
+        if found < wanted and self._sampling.when_exhausted == "fail":
+            raise StageError(
+                f"RL step {step}: after {rounds} generation batches only {found} of {wanted} groups "
+                "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
+                field="explore.dynamic_sampling.max_generation_batches",
+                fix="choose other problems, raise the limit, or set when_exhausted to update-with-fewer",
+            )
         groups = sorted(gather_object(own))[:wanted]
         in_update = {group.name for group in groups}
         for row in rows:
@@ -343,24 +353,6 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         combined["length_min"] = ranks[:, column.index("length_min")].min().item()
         combined["length_max"] = ranks[:, column.index("length_max")].max().item()
         return combined
-
-    def _exhausted(self, rounds: int, step: int, missing: int) -> bool:
-        """Return True if sampling must stop although the batch is not full.
-
-        Raises:
-            StageError: It must stop, and the config requires a full batch.
-        """
-        if rounds < self._sampling.max_generation_batches:
-            return False
-        if self._sampling.when_exhausted == "fail":
-            wanted = self.explore.problems_per_step
-            raise StageError(
-                f"RL step {step}: after {rounds} generation batches only {wanted - missing} of {wanted} groups "
-                "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
-                field="explore.dynamic_sampling.max_generation_batches",
-                fix="choose other problems, raise the limit, or set when_exhausted to update-with-fewer",
-            )
-        return True
 
 
 def _without_empty_columns(batch: Batch) -> Batch:

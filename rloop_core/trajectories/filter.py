@@ -112,10 +112,8 @@ def filter_experts(
     `deduplicate`, the first in canonical order of exact duplicates (same problem, same completion token ids) stays. The
     cap keeps the trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased
     draw, the same on every machine. With `weighting: difficulty` a draw of `size` takes the cap's place, and rows are
-    repeated. The result has the trajectory schema and is sorted by (step, rank, group_id, sample).
-
-    Raises:
-        StageError: The set is empty, and `on_empty` is "fail", or "widen" and every threshold was tried.
+    repeated. The result has the trajectory schema and is sorted by (step, rank, group_id, sample). Raises StageError if
+    the set is empty, and `on_empty` is "fail", or "widen" and every threshold was tried.
     """
     import polars as pl
 

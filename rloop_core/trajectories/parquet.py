@@ -29,7 +29,7 @@ _DICTIONARY_COLUMNS = frozenset({
 class DeterministicWriter:
     """Writes tables to one parquet file, atomically, with bytes that depend on schema and rows alone.
 
-    A context manager; the file gets its name at `commit`.
+    A context manager: the file gets its name at the end of the block; after an error nothing is left behind.
     """
 
     def __init__(self, path: str | Path, schema: pa.Schema) -> None:
@@ -42,7 +42,7 @@ class DeterministicWriter:
         self._pending_rows = 0
         self._temporary = self.path.with_name(f".{self.path.name}.tmp")  # hidden, and never a shard's name
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in commit and abandon)
+        self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in __exit__)
         # pyarrow needs leaf paths for nested columns, and ignores names that do not exist.
         dictionary = [
             f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
@@ -82,36 +82,29 @@ class DeterministicWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abandon()
-
-    def commit(self) -> None:
-        """Write pending rows, sync, and rename the file. On an error nothing is left behind."""
         try:
-            if self._pending_rows:
-                self._write_group(pa.concat_tables(self._pending))
-            self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except BaseException:
-            self.abandon()
-            raise
+            if kind is None:
+                self._commit()
+        finally:
+            # Closing may write the footer and fail again on a full disk; the first error is the one to report.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _commit(self) -> None:
+        """Write pending rows, sync, and rename the file."""
+        if self._pending_rows:
+            self._write_group(pa.concat_tables(self._pending))
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._file.close()
         self._temporary.replace(self.path)
         directory = os.open(self.path.parent, os.O_RDONLY)  # a power cut can lose a new name that was not synced
         os.fsync(directory)
         os.close(directory)
-
-    def abandon(self) -> None:
-        """Close and delete the temporary file."""
-        # Closing may write the footer and fail again on a full disk; the first error is the one to report.
-        with contextlib.suppress(OSError, pa.ArrowException):
-            self._writer.close()
-        with contextlib.suppress(OSError):
-            self._file.close()
-        self._temporary.unlink(missing_ok=True)
 
 
 def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: int = 4) -> Iterator[pa.Table]:

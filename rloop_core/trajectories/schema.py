@@ -69,11 +69,7 @@ def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def check_schema(path: str | Path) -> None:
-    """Check the footer of a parquet file against `TRAJECTORY_SCHEMA`; version 1 had no `source`.
-
-    Raises:
-        StageError: The file is unreadable, has another schema version, or other columns.
-    """
+    """Raise StageError if a parquet file is unreadable, or its footer has another schema; version 1 had no `source`."""
     import pyarrow.parquet as pq
 
     try:
@@ -92,8 +88,7 @@ def check_schema(path: str | Path) -> None:
 def scan(paths: Sequence[str | Path]) -> pl.LazyFrame:
     """Open trajectory files as a lazy frame over all rows, in the order of the paths.
 
-    Raises:
-        StageError: There are no paths, or a file is not of the trajectory schema.
+    Raises StageError if there are no paths, or a file is not of the trajectory schema.
     """
     import polars as pl
 

@@ -38,13 +38,11 @@ class ShardName:
         return f"step-{self.step:06d}.rank-{self.rank:02d}{attempt}.parquet"
 
     @classmethod
-    def parse(cls, name: str) -> ShardName:
-        """Parse a file name; raise StageError when it is not exactly a shard's name."""
+    def parse(cls, name: str) -> ShardName | None:
+        """Parse a file name; return None if it is not exactly a shard's name."""
         match = _NAME.fullmatch(name)
         parsed = match and cls(int(match[1]), int(match[2]), None if match[3] is None else int(match[3]))
-        if not parsed or parsed.format() != name:
-            raise StageError(f"{name!r} is not the name of a trajectory shard", field="trajectories")
-        return parsed
+        return parsed if parsed and parsed.format() == name else None
 
 
 def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -71,13 +69,10 @@ def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
     """
     best: dict[tuple[int, int], tuple[int, Path]] = {}
     for path in map(Path, paths):
-        try:
-            name = ShardName.parse(path.name)
-        except StageError:
-            continue
-        key, attempt = (name.step, name.rank), -1 if name.attempt is None else name.attempt
-        if key not in best or attempt > best[key][0]:
-            best[key] = (attempt, path)
+        if name := ShardName.parse(path.name):
+            key, attempt = (name.step, name.rank), -1 if name.attempt is None else name.attempt
+            if key not in best or attempt > best[key][0]:
+                best[key] = (attempt, path)
     return {key: best[key][1] for key in sorted(best)}
 
 
@@ -85,10 +80,8 @@ def write_final_shards(directory: str | Path, out_dir: str | Path, *, steps: int
     """Write the winning shards of `directory` to `out_dir`, without their attempts, and return the paths in order.
 
     Rows are in canonical order with `attempt` 0, so the result depends on the rollouts alone. Exactly RL steps 1..steps
-    of ranks 0..ranks-1 must be there. `out_dir` holds nothing yet.
-
-    Raises:
-        StageError: A (step, rank) is missing or unexpected, or a file has another schema.
+    of ranks 0..ranks-1 must be there. `out_dir` holds nothing yet. Raises StageError if a (step, rank) is missing or
+    unexpected, or a file has another schema.
     """
     winners = winning_shards(Path(directory).glob("*"))
     expected = {(step, rank) for step in range(1, steps + 1) for rank in range(ranks)}
@@ -114,11 +107,9 @@ def _seal(source: Path, target: Path) -> None:
 def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file: int = 200_000) -> list[Path]:
     """Write all rows of `paths` to `part-00000.parquet` and so on, in canonical order (step, rank, group, sample).
 
-    The parts depend on the rows and `rows_per_file` alone, not on the input files, which come in any order; ranges
-    of (step, rank) do not overlap. A few input row groups are in memory at a time. `out_dir` holds nothing yet.
-
-    Raises:
-        StageError: There are no rows, or a file has another schema.
+    The parts depend on the rows and `rows_per_file` alone, not on the input files, which come in any order; ranges of
+    (step, rank) do not overlap. A few input row groups are in memory at a time. `out_dir` holds nothing yet. Raises
+    StageError if there are no rows, or a file has another schema.
     """
     import pyarrow.parquet as pq
 

@@ -83,10 +83,8 @@ def prove_complete(
 
     Exactly the RL steps 1..steps must be there, in each the ranks 0..ranks-1 and at least P (`min_groups_per_step`)
     groups: dynamic sampling may draw more. A group holds exactly the samples 0..G-1 of one problem, from one step and
-    rank. Memory grows with the number of groups.
-
-    Raises:
-        StageError: Names the first few (step, rank), groups or steps that are missing, incomplete or doubled.
+    rank. Memory grows with the number of groups. Raises StageError, with the first few (step, rank), groups or steps
+    that are missing, incomplete or doubled.
     """
     import polars as pl
 

@@ -45,4 +45,4 @@ def test_it_shows_what_it_would_delete_of_the_named_runs_and_deletes_with_yes(st
     assert not store.exists(HALF)
     assert store.exists("other/iteration-000/rft/half") and store.exists("run/run.json")
     assert store.exists("no-run/iteration-000/rft/half")
-    assert gc(store, "--yes").output.splitlines() == ["other: 1 files, 1.5 kB deleted", "run: 0 files, 0 B deleted"]
+    assert gc(store, "--yes").output.splitlines() == ["other: 1 files, 1.5 kB deleted", "run: 0 files, 0 bytes deleted"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappushpop
+
 import numpy as np
 import pytest
 
 from rloop_core.config import load_config, make_config
 from rloop_core.plan.estimate import make_plan
-from rloop_core.plan.hours import DEVICES, LOW, TRAINING_EFFICIENCY, Case, Speed, decoding_seconds, sampling_seconds
+from rloop_core.plan.hours import DEVICES, HIGH, LOW, TRAINING_EFFICIENCY, Case, Speed, decoding_seconds
 from rloop_core.plan.memory import GIB, placed, with_passes
 from rloop_core.plan.models import ModelShape, find_shape
 from tests.conftest import ROOT
@@ -38,6 +40,18 @@ def of_the_7b(rounds):
     return Speed(given, shape, DEVICES["h100"], 8, 150, Case(0.5, 1 / rounds))
 
 
+def simulated_seconds(lengths, places, step):
+    """Return the seconds for completions of these lengths of an engine that gives each place to the next one."""
+    ends, waiting = lengths[:places], lengths[places:]
+    heapify(ends)
+    now, seconds = 0, 0.0
+    while ends:
+        seconds += (ends[0] - now) * step(len(ends))
+        now = ends[0]
+        heappushpop(ends, now + waiting.pop()) if waiting else heappop(ends)
+    return seconds
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_an_rl_step_takes_what_a_simulation_of_its_rollouts_takes(rounds):
     """Made lengths: a problem's mean share of the budget is Beta(2, 2), its completions' Beta(6 m, 6 (1 - m))."""
@@ -51,7 +65,7 @@ def test_an_rl_step_takes_what_a_simulation_of_its_rollouts_takes(rounds):
     sampling = 0.0
     for round_of_groups in (lengths[:512], lengths[512:]):
         ranks = [share.ravel().tolist() for share in np.array_split(round_of_groups, 8)]
-        sampling += max(sampling_seconds(rank, 512, True, step) for rank in ranks)
+        sampling += max(simulated_seconds(rank, 512, step) for rank in ranks)
     kept = lengths[draw.permutation(len(lengths))[:512]] + 150
     slowest = 0
     for update in kept.reshape(16, 512):
@@ -60,7 +74,7 @@ def test_an_rl_step_takes_what_a_simulation_of_its_rollouts_takes(rounds):
         slowest += rows.sum(axis=0).max()
     passes = (6 + 2) * speed.shape.parameters * slowest / (speed.device.flops * TRAINING_EFFICIENCY)
     planned = speed.step_seconds
-    assert planned["sampling"] == pytest.approx(sampling, rel=0.15)
+    assert planned["sampling"] == pytest.approx(sampling, rel=0.2)
     assert planned["scoring"] + planned["updates"] == pytest.approx(passes, rel=0.07)
     total = sum(planned.values())
     simulated = sampling + passes + planned["weights to vLLM"]
@@ -82,17 +96,18 @@ def test_the_published_step_of_nemo_rl_takes_as_long_by_the_same_model():
     assert seconds == pytest.approx(92.8, rel=0.1) and f"{seconds:.0f} s" in PAGE
 
 
-def test_rounds_lengths_and_engines_by_hand():
+def test_rounds_and_engines_by_hand():
     paper = config()
     assert Case(0.5, 0.4).rounds(paper) == pytest.approx([1.0, 1.5])
     assert Case(0.5, 1e-9).rounds(paper) == [1.0, 9.0], "explore.dynamic_sampling.max_generation_batches"
     assert LOW.rounds(config(explore={"dynamic_sampling": {"enabled": False}})) == [1.0]
-    for share in (0.25, 0.5, 1.0):
-        lengths = Case(share, 0.5).lengths(2048, 2048)
-        assert np.mean(lengths) == pytest.approx(share * 2048, rel=0.01) and 2000 < max(lengths) <= 2048
-    # Two places: 1 + 5 in one, 4 in the other, so both work for 4 steps and one for 2; a batch waits for its longest.
-    assert sampling_seconds([1, 4, 5], 2, True, lambda sequences: 10 ** (sequences - 1)) == 4 * 10 + 2
-    assert sampling_seconds([1, 4, 5], 2, False, lambda sequences: 10 ** (sequences - 1)) == 4 * 10 + 5
+    # Two places: 1 + 5 in one, 4 in the other, so both work for 4 steps and one for 2.
+    assert simulated_seconds([1, 4, 5], 2, lambda sequences: 10 ** (sequences - 1)) == 4 * 10 + 2
+    batch = config(placement={"generation_batch": 4}, explore={"max_completion_tokens": 1024})
+    speed = Speed(batch, find_shape(batch.policy), DEVICES["h100"], 2, 150, HIGH)
+    each = decoding_seconds(speed.shape, speed.device, 4, 150 + 512, batch, "explore")
+    assert speed._sampling("explore", 2 * 9, 1024) == pytest.approx(3 * 1024 * each), "a batch waits for its longest"
+    assert speed._sampling("explore", 0, 1024) == 0
 
 
 def test_hours_are_a_range_that_grows_with_steps_and_shrinks_with_devices():

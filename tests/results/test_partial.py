@@ -40,7 +40,7 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
     page = write_page(found, tmp_path / "out", "report.html")
     notes, text = " ".join(found.results.notes), page.read_text()
-    assert "no evaluated final policy" in notes
+    assert "The run is not complete" in notes
     drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "success-rates-tiny"}
     assert {path.stem for path in (tmp_path / "out").glob("*.png")} == drawn
     assert "expert set of iteration 1" in text  # trajectories of training are there all the same
@@ -55,7 +55,7 @@ def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
     ours.finish(iterations=1)
     theirs.finish()
     notes, _, found = told(ours, tmp_path)
-    assert "has come to RL step 2 of 4" in notes
+    assert "The run is not complete: explore of iteration 1" in notes
     assert [row.policy for row in found.table.policies[next(iter(SETS))] if row.name == "RLoop"] == ["theta_1"]
 
 

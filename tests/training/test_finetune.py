@@ -147,7 +147,7 @@ def test_ranks_get_equally_many_tokens_of_each_batch_and_every_row_once(tmp_path
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu", ranks=2)
     prompts, completions = trajectories_of(config, 20)
     completions = [(row * 20)[: 3 * place + 2] for place, row in enumerate(completions)]
-    shares = list(make_trainer(job, prompts, completions).get_train_dataloader())
+    shares = list(make_trainer(job, prompts, completions, 1).get_train_dataloader())
     assert [len(share["input_ids"]) for share in shares] == [8] * 4
     tokens = [int(share["attention_mask"].sum()) for share in shares]
     assert all(max(pair) <= 1.05 * sum(pair) / 2 for pair in (tokens[:2], tokens[2:]))

@@ -33,8 +33,7 @@ def test_the_name_is_the_contract() -> None:
     ],
 )  # fmt: skip
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(StageError, match="not the name"):
-        ShardName.parse(name)
+    assert ShardName.parse(name) is None
 
 
 def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: Path) -> None:
