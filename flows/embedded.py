@@ -1,4 +1,4 @@
-"""Start a run from one command, with a Prefect API that is a process on loopback and ends with it, even on kill -9.
+"""Prepare one command for a flow, with a Prefect API that is a process on loopback and ends with it, even on kill -9.
 
 Every user of a machine reaches its loopback, so each API has a random password that only its two processes know.
 Prefect's own temporary server has none and outlives a killed command.
@@ -41,39 +41,37 @@ CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 """A setting of Prefect. Below CRITICAL, an error fills the screen with tracebacks of the engine before its one line."""
 
 
-def run_locally(config: Config, listener: OnRunEvent) -> None:
-    """Run or resume the flow of the config's arm in this process; raise the error of the first stage that failed."""
+@contextmanager
+def local_run(config: Config, listener: OnRunEvent) -> Iterator[None]:
+    """Open a run for its flow, which the block calls; raise the error of the first stage that failed."""
     from rloop_core.stages.process import start_fork_server
     from tasks.session import open_run, watched_by
 
-    # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
+    # The flow shares this session. It is opened here to report errors in the input before Prefect is loaded.
     with watched_by(listener), open_run(config) as run:
         if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
             from rloop_core.stages.preflight import check_light
 
             check_light(config, run.runner.store, run.runner.inputs)
             start_fork_server()
-        with prefect_api():
-            _run_flow(config)
+        with prefect_api(), _flow_errors():
+            yield
 
 
-def _run_flow(config: Config) -> None:
+@contextmanager
+def _flow_errors() -> Iterator[None]:
+    """Raise what ended the flow in the block as an RLoopError; leave SIGTERM to the command."""
     from prefect.utilities import engine
 
     from tasks.prefect_workarounds import without_server
     from tasks.session import has_ui
-
-    if config.arm == "vanilla-rl":
-        from flows.vanilla_rl import vanilla_rl as flow
-    else:
-        from flows.rloop import rloop as flow
 
     # Prefect replaces the handler of SIGTERM while a flow runs. Its own would report the end to a server that may be
     # gone, for minutes; the command's ends it within seconds.
     if callable(handler := signal.getsignal(signal.SIGTERM)):
         engine._prefect_sigterm_handler = handler  # type: ignore[assignment]
     try:
-        flow(config)
+        yield
     except RLoopError:
         raise
     except Exception as error:

@@ -14,27 +14,25 @@ from rloop_core.runtime.events import OnEvent
 from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.ranks import empty_ranks_folder
-from rloop_core.stages.registry import machines_of, samples
+from rloop_core.stages.registry import samples
 
 
-def join_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster | None:
-    """Wait until the run's other machines have joined, as long as placement says; None if it has one machine."""
+def join_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
+    """Wait until the run's other machines have joined, as long as placement says."""
     placement = config.placement
-    if placement.machines == 1:
-        return None
     start_fork_server()  # before Ray starts its threads
     patience = 60 * placement.machines_patience_minutes
     return join_cluster(placement.machines, placement.device != "cpu", patience, note, should_stop)
 
 
-def run_stage(
+def run_on_machines(
     job: StageJob,
     on_event: OnEvent,
     *,
     stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> StageOutcome:
-    """Compute a stage on as many machines as its placement says, this one included.
+    """Compute a stage on the machines that its placement says, this one included.
 
     Training has its ranks spread over the machines. Sampling has its batches divided: each is a file in the scratch
     folder that all machines share, and then this machine lays out the artifact from all of them.
@@ -44,9 +42,7 @@ def run_stage(
     """
     run = partial(run_in_process, stall_seconds=stall_seconds)
     note = events.as_notes(on_event)
-    cluster = join_machines(job.config, note, should_stop) if machines_of(job) > 1 else None
-    if cluster is None:
-        return run(job, on_event, should_stop=should_stop)
+    cluster = join_machines(job.config, note, should_stop)
     first, *others = _shares(job, len(cluster.names))
     if samples(job):
         works: list[Work] = [

@@ -31,8 +31,9 @@ from rloop_core.stages.identity import (
 )
 from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
-from rloop_core.stages.on_machines import join_machines, run_stage
-from rloop_core.stages.process import read_outcome
+from rloop_core.stages.on_machines import join_machines, run_on_machines
+from rloop_core.stages.process import read_outcome, run_in_process
+from rloop_core.stages.registry import machines_of
 from rloop_core.store import (
     Cache,
     InputEntry,
@@ -83,7 +84,7 @@ class StageRunner:
         store: Store,
         lease: Lease | None,
         on_event: OnRunEvent = lambda stage, iteration, event: None,
-        launch: Launcher = run_stage,
+        launch: Launcher | None = None,
     ) -> None:
         self.config = config
         self.store = store.guarded(lease.ensure_held) if lease else store
@@ -137,7 +138,8 @@ class StageRunner:
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        join_machines(self.config, events.as_notes(self._events_of("preflight", -1)), should_stop)
+        if self.config.placement.machines > 1:
+            join_machines(self.config, events.as_notes(self._events_of("preflight", -1)), should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
@@ -251,7 +253,8 @@ class StageRunner:
     def _start(self, job: StageJob, should_stop: Callable[[], bool]) -> StageOutcome:
         stall = self.config.placement.stage_stall_minutes
         on_event = self._events_of(job.stage, job.iteration)
-        return self._launch(job, on_event, stall_seconds=stall and stall * 60, should_stop=should_stop)
+        launch = self._launch or (run_on_machines if machines_of(job) > 1 else run_in_process)
+        return launch(job, on_event, stall_seconds=stall and stall * 60, should_stop=should_stop)
 
     def _cache(self) -> Cache:
         return Cache(self.scratch() / "cache", self.config.placement.cache_bytes)
