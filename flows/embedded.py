@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +137,7 @@ def _server(password: str, log: Path) -> Iterator[str]:
             [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
             pass_fds=[listener.fileno()],
             env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -179,9 +178,8 @@ def _wait_for(address: str) -> None:
 
 
 def _serve(descriptor: int, parent: int) -> None:
-    """Serve on a listening socket until standard input is closed or the parent process ends."""
+    """Serve on a listening socket until the parent process ends."""
     die_with_parent(parent)
-    threading.Thread(target=_end_with_input, daemon=True).start()
     import uvicorn
     from prefect.server.api.server import create_app
     from prefect.server.database import provide_database_interface
@@ -208,11 +206,6 @@ def lock_at_once() -> None:
 
     begin = AioSqliteConfiguration.begin_transaction
     AioSqliteConfiguration.begin_transaction = lambda self, session, **_: begin(self, session, with_for_update=True)  # type: ignore[method-assign]
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from functools import partial
 from rloop_core.config import Config
 from rloop_core.runtime import events
 from rloop_core.runtime.cluster import Cluster, Work, join_cluster
-from rloop_core.runtime.events import OnEvent
+from rloop_core.runtime.events import OnEvent, ShouldStop
 from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.ranks import empty_ranks_folder
 from rloop_core.stages.registry import samples
 
 
-def join_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
+def join_machines(config: Config, note: Callable[[str], None], should_stop: ShouldStop) -> Cluster:
     """Wait until the run's other machines have joined, as long as placement says."""
     placement = config.placement
     start_fork_server()  # before Ray starts its threads
@@ -26,11 +26,7 @@ def join_machines(config: Config, note: Callable[[str], None], should_stop: Call
 
 
 def run_on_machines(
-    job: StageJob,
-    on_event: OnEvent,
-    *,
-    stall_seconds: float | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    job: StageJob, on_event: OnEvent, *, stall_seconds: float | None, should_stop: ShouldStop
 ) -> StageOutcome:
     """Compute a stage on the machines that its placement says, this one included.
 
