@@ -40,17 +40,17 @@ def run_on_machines(
     note = events.as_notes(on_event)
     cluster = join_machines(job.config, note, should_stop)
     first, *others = _shares(job, len(cluster.names))
+    # In training only rank 0 sends events, so with a stall limit the other machines would seem to stall.
+    run_other = run if samples(job) else run_in_process
+    works: list[Work] = [
+        partial(run, first, on_event),
+        *(partial(run_other, each, events.ignore_event) for each in others),
+    ]
     if samples(job):
-        works: list[Work] = [
-            partial(run, first, on_event),
-            *(partial(run, each, events.ignore_event) for each in others),
-        ]
         outcomes = zip(cluster.run(works, should_stop), cluster.names, strict=True)
         note("sampled: " + ", ".join(f"{outcome.counts['batches']} batches on {name}" for outcome, name in outcomes))
         return run(job, on_event, should_stop=should_stop)
     empty_ranks_folder(job)
-    # Only rank 0 sends events, so with a stall limit the other machines would seem to stall.
-    works = [partial(run, first, on_event), *(partial(run_in_process, each, events.ignore_event) for each in others)]
     outcome: StageOutcome = cluster.run(works, should_stop)[0]
     return outcome
 

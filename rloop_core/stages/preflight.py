@@ -39,11 +39,7 @@ _SHOWN = 600
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
-    """Check store, engines, model, context and problem sets; return the inputs of the thorough check.
-
-    Raises:
-        RLoopError: One clear line about the first thing that is wrong.
-    """
+    """Check store, engines, model, context, problem sets, or raise RLoopError; return the thorough check's inputs."""
     store.check_writable()
     check_standalone(config)
     check_in_loop(config, device=None)
@@ -71,10 +67,8 @@ def _check_sharding(config: Config) -> None:
 def check_memory(config: Config, folder: Path, available: float) -> list[str]:
     """Return a warning for each stage that does not fit in the device's free memory (bytes) by `rloop plan`'s model.
 
-    The model was measured on one GPU alone, so it only warns, unless the training states alone do not fit.
-
-    Raises:
-        ConfigError: They do not; the fix names the settings that make them fit.
+    The model was measured on one GPU alone, so it only warns, unless the training states alone do not fit: that is a
+    ConfigError, whose fix names the settings that make them fit.
     """
     shape = find_shape(config.policy.model_copy(update={"path": str(folder)}))
     if shape is None:
@@ -90,11 +84,7 @@ def check_memory(config: Config, folder: Path, available: float) -> list[str]:
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Check model, tokenizer, prompt lengths and golds thoroughly, as a stage without an artifact.
-
-    Raises:
-        RLoopError: One clear line about the first thing that is wrong.
-    """
+    """Check model, tokenizer, prompt lengths and golds, or raise RLoopError, as a stage without an artifact."""
     config = context.config
     policy = context.folder("policy")
     check_in_loop(config, context.device)

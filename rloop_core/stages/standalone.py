@@ -51,8 +51,7 @@ def evaluation_config(
 ) -> Config:  # fmt: skip
     """Return the config of one evaluation; `rloop evaluate --help` explains the arguments. No `ks` are the usual ones.
 
-    Raises:
-        ConfigError: An argument is impossible, such as a k above `samples`.
+    Raises ConfigError for an impossible argument, such as a k above `samples`.
     """
     data: dict[str, Any] = {
         "name": "evaluate",
@@ -82,9 +81,7 @@ def evaluate(
     """Sample the batches that are missing in a folder, judge them, and return the metrics with their origin.
 
     The folder is `out`, or one named after the settings. `on_batch` is called with (batches done, batches in all).
-
-    Raises:
-        RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
+    Raises RLoopError for unknown model or problems, a budget beyond the model's context, a folder with other samples.
     """
     import torch
     import transformers
