@@ -130,7 +130,7 @@ def _run(arm: Flow[[Config], None]) -> State:
             reported = report(run, return_state=True)
     except Exception as error:
         if cause := cause_of(error):
-            get_run_logger().error("failed", exc_info=error)  # one line: see OneLineErrors
+            get_run_logger().error("failed", exc_info=error)  # in one line: see log_errors_in_one_line
             return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)
         if lost := without_server(error):
             return Crashed(message=printable_line(lost, MOST_CHARACTERS))

@@ -1,4 +1,4 @@
-"""Start a run from one command, with a Prefect API that is a process on loopback and ends with it, even on kill -9.
+"""Prepare one command for a flow, with a Prefect API that is a process on loopback and ends with it, even on kill -9.
 
 Every user of a machine reaches its loopback, so each API has a random password that only its two processes know.
 Prefect's own temporary server has none and outlives a killed command.
@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,39 +40,37 @@ CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 """A setting of Prefect. Below CRITICAL, an error fills the screen with tracebacks of the engine before its one line."""
 
 
-def run_locally(config: Config, listener: OnRunEvent) -> None:
-    """Run or resume the flow of the config's arm in this process; raise the error of the first stage that failed."""
+@contextmanager
+def local_run(config: Config, listener: OnRunEvent) -> Iterator[None]:
+    """Open a run for its flow, which the block calls; raise the error of the first stage that failed."""
     from rloop_core.stages.process import start_fork_server
     from tasks.session import open_run, watched_by
 
-    # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
+    # The flow shares this session. It is opened here to report errors in the input before Prefect is loaded.
     with watched_by(listener), open_run(config) as run:
         if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
             from rloop_core.stages.preflight import check_light
 
             check_light(config, run.runner.store, run.runner.inputs)
             start_fork_server()
-        with prefect_api():
-            _run_flow(config)
+        with prefect_api(), _flow_errors():
+            yield
 
 
-def _run_flow(config: Config) -> None:
+@contextmanager
+def _flow_errors() -> Iterator[None]:
+    """Raise what ended the flow in the block as an RLoopError; leave SIGTERM to the command."""
     from prefect.utilities import engine
 
     from tasks.prefect_workarounds import without_server
     from tasks.session import has_ui
-
-    if config.arm == "vanilla-rl":
-        from flows.vanilla_rl import vanilla_rl as flow
-    else:
-        from flows.rloop import rloop as flow
 
     # Prefect replaces the handler of SIGTERM while a flow runs. Its own would report the end to a server that may be
     # gone, for minutes; the command's ends it within seconds.
     if callable(handler := signal.getsignal(signal.SIGTERM)):
         engine._prefect_sigterm_handler = handler  # type: ignore[assignment]
     try:
-        flow(config)
+        yield
     except RLoopError:
         raise
     except Exception as error:
@@ -140,7 +137,7 @@ def _server(password: str, log: Path) -> Iterator[str]:
             [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
             pass_fds=[listener.fileno()],
             env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -181,9 +178,8 @@ def _wait_for(address: str) -> None:
 
 
 def _serve(descriptor: int, parent: int) -> None:
-    """Serve on a listening socket until standard input is closed or the parent process ends."""
+    """Serve on a listening socket until the parent process ends."""
     die_with_parent(parent)
-    threading.Thread(target=_end_with_input, daemon=True).start()
     import uvicorn
     from prefect.server.api.server import create_app
     from prefect.server.database import provide_database_interface
@@ -210,11 +206,6 @@ def lock_at_once() -> None:
 
     begin = AioSqliteConfiguration.begin_transaction
     AioSqliteConfiguration.begin_transaction = lambda self, session, **_: begin(self, session, with_for_update=True)  # type: ignore[method-assign]
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import math
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,7 +37,7 @@ LINE_SECONDS = 30.0
 UPDATE_SECONDS = 10.0
 """Least time between two updates of the artifact."""
 _AFTER_FAILURE_SECONDS = 60.0
-_TAIL_LINES, _TAIL_BYTES = 20, 1 << 14
+_TAIL_LINES = 20
 
 
 def publish(kind: str, name: str, data: Any, description: str, known: UUID | None = None) -> UUID | None:
@@ -203,9 +204,8 @@ class StageProgress(LineWatcher):
     def fail(self, error: Exception) -> None:
         """Show why the stage failed, and log the last lines that its process printed."""
         if self._log_file is not None:
-            with suppress(OSError), open(self._log_file, "rb") as stream:
-                stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
-                for line in stream.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]:
+            with suppress(OSError), open(self._log_file, errors="replace") as stream:
+                for line in deque(stream, _TAIL_LINES):
                     self.say(f"log: {line}")
         what = f"failed: {error}" if isinstance(error, RLoopError) else f"ended by {type(error).__name__}"
         self._update(what, last=True)

@@ -4,7 +4,7 @@ Smaller ones stand where they apply: heartbeats and log handlers in `flows/embed
 """
 
 import logging
-from functools import cache
+from weakref import WeakSet
 
 import httpx
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
@@ -12,31 +12,26 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from rloop_core.errors import RLoopError, cause_of, causes_of
 from rloop_core.printable import printable_line
 
-
-class OneLineErrors(logging.Filter):
-    """Makes one ERROR line of the traceback that Prefect logs for an RLoopError, once for all flows that it ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: RLoopError | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Shorten the record; False for an error that is in the log already."""
-        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        cause = cause_of(error) if error else None
-        if cause is None:
-            return True
-        record.msg, record.args, record.exc_info = printable_line(str(cause), 1000), (), None
-        said, self._said = self._said, cause
-        return said is not cause
+_logged = WeakSet[RLoopError]()
+"""Errors that a line of the log has said."""
 
 
-@cache
+def error_in_one_line(record: logging.LogRecord) -> bool:
+    """Make one line of the traceback that Prefect logs for an RLoopError; return False if it is in the log already."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    cause = cause_of(error) if error else None
+    if cause is None:
+        return True
+    record.msg, record.args, record.exc_info = printable_line(str(cause), 1000), (), None
+    known = cause in _logged
+    _logged.add(cause)
+    return not known
+
+
 def log_errors_in_one_line() -> None:
-    """Apply `OneLineErrors` to the logs of flow and task runs."""
-    one_line = OneLineErrors()
+    """Apply `error_in_one_line` to the logs of flow and task runs; a second time changes nothing."""
     for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logging.getLogger(name).addFilter(one_line)
+        logging.getLogger(name).addFilter(error_in_one_line)
 
 
 def without_server(error: Exception) -> str | None:

@@ -33,9 +33,9 @@ def report(run: RunSession) -> str:
 
 def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
     """Write `<store>/<run>/report/` unless it shows these artifacts already; return its page's URI."""
+    page, written = write_report(store, [run], None if store.is_local else scratch, cache, keep_current=True)
     if store.is_local:
-        return str(write_report(store, [run], None, cache, keep_current=True)[0])
-    page, written = write_report(store, [run], scratch, cache, keep_current=True)
+        return str(page)
     key = f"{run}/report/{REPORT_FILE}"
     return upload_folder(store, page, f"{run}/report") if written or not store.exists(key) else store.uri_of(key)
 

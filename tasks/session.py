@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from rloop_core.config import Config
 from rloop_core.runtime import events
@@ -39,11 +39,17 @@ class RunSession:
 def open_run(config: Config) -> Iterator[RunSession]:
     """Open a run and hold its lease, or raise LeaseError; nested flows share the session."""
     key = (config.placement.store, config.name)
-    if key in _open:
-        with _stopping_on_error(_open[key]) as session:
+    with ExitStack() as stack:
+        session = _open.get(key) or stack.enter_context(_new_session(config, key))
+        try:
             yield session
-        return
+        except BaseException:  # an error, a cancellation or Ctrl-C
+            session.stop.set()
+            raise
 
+
+@contextmanager
+def _new_session(config: Config, key: tuple[str, str]) -> Iterator[RunSession]:
     def note(line: str) -> None:
         announce("run", 0, events.note(line))
 
@@ -52,11 +58,9 @@ def open_run(config: Config) -> Iterator[RunSession]:
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, note)
     with Lease(store, config.name, note=note) as lease:
-        session = RunSession(config, StageRunner(config, store, lease, announce))
-        _open[key] = session
+        session = _open[key] = RunSession(config, StageRunner(config, store, lease, announce))
         try:
-            with _stopping_on_error(session):
-                yield session
+            yield session
             session.runner.ensure_kept()
         finally:
             del _open[key]
@@ -65,16 +69,6 @@ def open_run(config: Config) -> Iterator[RunSession]:
                 from rloop_core.runtime.cluster import leave_cluster
 
                 leave_cluster()
-
-
-@contextmanager
-def _stopping_on_error(session: RunSession) -> Iterator[RunSession]:
-    """Stop the concurrent stages on an error, a cancellation or Ctrl-C."""
-    try:
-        yield session
-    except BaseException:
-        session.stop.set()
-        raise
 
 
 @contextmanager

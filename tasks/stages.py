@@ -1,11 +1,9 @@
 """One Prefect task a stage, and preflight. The store decides whether there is anything to do; Prefect shows it."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from prefect import task
@@ -15,8 +13,8 @@ from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
 
-from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StoreUnavailable
+from rloop_core.runtime.environment import uses_gpu
 from rloop_core.stages.job import place_of
 from rloop_core.stages.registry import STAGES
 from tasks.artifacts import live_progress, show_result
@@ -26,10 +24,8 @@ from tasks.session import RunSession, has_ui
 def _worth_retrying(stage: Any, run: Any, state: State) -> bool:
     """Return True for a crash or a silent store, `placement.stage_retries` times; other errors would recur."""
     session: RunSession = task_run.parameters["run"]
-    error = state.result(raise_on_failure=False)
-    return (
-        isinstance(error, (StageCrashed, StoreUnavailable)) and run.run_count <= session.config.placement.stage_retries
-    )
+    error, retries = state.result(raise_on_failure=False), session.config.placement.stage_retries
+    return isinstance(error, (StageCrashed, StoreUnavailable)) and run.run_count <= retries
 
 
 _OPTIONS: dict[str, Any] = {
@@ -100,17 +96,10 @@ def concurrent_evaluation(run: RunSession, iteration: int) -> Iterator[None]:
     """
     if not run.evaluates(iteration):
         yield
-    elif run.config.placement.parallel_evaluation and not _on_gpu(run.config):
+    elif run.config.placement.parallel_evaluation and not uses_gpu(run.config.placement.device):
         evaluation = evaluate.submit(run, iteration)
         yield
         evaluation.result()
     else:
         evaluate(run, iteration)
         yield
-
-
-def _on_gpu(config: Config) -> bool:
-    """Return True if stages compute on GPUs, as far as this machine shows without loading torch."""
-    device, visible = config.placement.device, os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-    has_gpu = visible not in ("", "-1") and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists())
-    return device == "cuda" or (device == "auto" and has_gpu)

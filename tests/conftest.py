@@ -32,7 +32,8 @@ from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
-from rloop_core.store import content_digest, file_sha256
+from rloop_core.store import Store, content_digest, file_sha256
+from rloop_core.store.local import is_unfinished
 from rloop_core.training.settings import TrainingJob
 from tests import s3
 
@@ -233,6 +234,11 @@ def finished_smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"))
             (folder / "done").touch()
     return folder
+
+
+def keys_of(store: Store, prefix: str = "") -> list[str]:
+    """The keys of all objects below a folder of a store, without what interrupted writes left."""
+    return [entry.key for entry in store.entries(prefix) if not is_unfinished(entry.key)]
 
 
 @cache

@@ -14,15 +14,12 @@ from rloop_core.cli.interrupt import INTERRUPTED
 from rloop_core.errors import RLoopError
 from rloop_core.runtime.environment import reach_loopback
 
-_COMMANDS: tuple[click.Command, ...] = (
-    *(runs.run, runs.plan, runs.status, runs.gc, runs.deploy, problems.problems, study.study),
-    *(results.report, results.export, judging.verify, judging.evaluate, judging.score),
-)
-"""Each imports what it needs when it is called."""
-
 
 @click.group(
-    commands=_COMMANDS,
+    commands=[
+        *(runs.run, runs.plan, runs.status, runs.gc, runs.deploy, problems.problems, study.study),
+        *(results.report, results.export, judging.verify, judging.evaluate, judging.score),
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: rloop run --config deployments/configs/demo.yaml (and rloop run --help explains it)",
 )

@@ -13,9 +13,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from rloop_core.runtime.lifetime import processes_below
+from rloop_core.runtime.lifetime import end_below
 
 INTERRUPTED = 128 + signal.SIGINT
 GRACE_SECONDS = 4.0
@@ -25,8 +25,6 @@ LINE = "interrupted; finished work is kept, and the same command resumes"
 @contextlib.contextmanager
 def ending_promptly() -> Iterator[None]:
     """On SIGINT or SIGTERM in this block, give the flow a few seconds to end its stages, then end the process tree."""
-    import psutil
-
     code, screen = 0, os.dup(2)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -45,12 +43,7 @@ def ending_promptly() -> Iterator[None]:
             sys.stdout.flush()
         with contextlib.suppress(OSError):
             os.write(screen, f"rloop: {LINE}\n".encode())
-        children: list[Any] = processes_below(os.getpid())
-        for act in ("terminate", "kill"):
-            for child in children:
-                with contextlib.suppress(psutil.Error):
-                    getattr(child, act)()
-            _, children = psutil.wait_procs(children, timeout=2.0)
+        end_below(os.getpid())
         os._exit(code)  # without exit handlers, which may wait for a server that is gone
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

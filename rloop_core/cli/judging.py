@@ -155,14 +155,6 @@ def _read_samples(source: str) -> Iterator[_Sample]:
         raise ProblemsError(f"cannot be read: {str(error)[:200]}", field=source, fix=fix) from error
 
 
-def _share(value: str) -> tuple[int, int]:
-    """Convert `2/4`, the second of four equal shares, to (i, n), i from 1 to n."""
-    number, _, shares = value.partition("/")
-    if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
-        raise click.BadParameter(f"{value!r} is not a share such as 2/4, the second of four")
-    return int(number), int(shares)
-
-
 @click.command("evaluate")
 @click.option("--model", required=True, metavar="M", help="A folder, a hub id owner/name, or `bundled`.")
 @click.option(
@@ -183,25 +175,15 @@ def _share(value: str) -> tuple[int, int]:
 @click.option("--engine", type=click.Choice(["transformers", "vllm"]), default="transformers", show_default=True)
 @click.option("--out", type=PATH, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
 @click.option("--seed", default=0, show_default=True, help="Seed of the samples and of the bootstrap.")
-@click.option(
-    "--shard", "share", type=_share, metavar="I/N",
-    help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
-)  # fmt: skip
 @policy_option
 @set_option
 @json_option
-def evaluate(
-    share: tuple[int, int] | None, out: Path | None, as_json: bool, model: str, problems: str, ks: Any, **fields: Any
-) -> None:
+def evaluate(out: Path | None, as_json: bool, model: str, problems: str, ks: Any, **fields: Any) -> None:
     """Sample from a model on a problem set, and score it.
 
     The result is avg@k, unbiased pass@k and majority@n, with 95 % bootstrap intervals over problems. Each batch of
     samples is stored (parquet) as soon as it is done: after an interruption, the same command continues with the next
     batch.
-
-    With --shard on each of them, several machines share the work; a batch has the same samples whichever machine
-    computes it. The share that finds all batches in --out reports the metrics. Without a shared folder, copy the files
-    of all `samples` folders into one folder and start the command without --shard: it samples only what is missing.
 
     --set takes further fields of a run's config: prompt.template (boxed; plain for the bundled policy), policy.dtype
     (float32), evaluate.top_p, placement.generation_batch (256), placement.engines.
@@ -210,7 +192,7 @@ def evaluate(
     Examples:
       rloop evaluate --model bundled --problems reasoning_gym:chain_sum --samples 8 --limit 20
       rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --k 1,8,16,32 --set policy.dtype=bfloat16
-      rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
+      rloop evaluate --model ./theta --problems math500 --out math500
     """
     from rloop_core.policies import BUNDLED
     from rloop_core.stages import standalone
@@ -219,12 +201,9 @@ def evaluate(
     config = standalone.evaluation_config(model=model, problems=problems, template=template, ks=ks or (), **fields)
     title = f"{model} on {problems}"
     with progress_bar("batches") as show:
-        result = standalone.evaluate(config, out, show, share or (1, 1))
+        result = standalone.evaluate(config, out, show)
     if as_json:
         print_json(result)
-    elif result["missing"]:
-        done = f"{result['batches'] - result['missing']:,} of {result['batches']:,} batches"
-        click.echo(f"{done} are in {result['out']}: no metrics before the other shares are done")
     else:
         _show_metrics(title, result)
         click.echo(f"samples: {result['out']}")
@@ -234,10 +213,8 @@ def _show_metrics(title: str, summary: Mapping[str, Any]) -> None:
     """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
     from rloop_core.evaluation.metrics import metrics_of
 
-    out, table = (
-        console(),
-        plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title),
-    )
+    out = console()
+    table = plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title)
     for name, value in metrics_of(summary).items():
         table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
     out.print(table)

@@ -18,6 +18,7 @@ from rloop_core.cli.output import console, plain_table, print_json
 if TYPE_CHECKING:
     from rloop_core.config import Config
     from rloop_core.results.tables import MetricTable
+    from rloop_core.runtime.events import OnRunEvent
 
 _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "changed": "yellow", "missing": "dim"}
@@ -67,7 +68,6 @@ def run(
       rloop run --config qwen.yaml --set explore.steps=100 --name short --store s3://bucket/rloop
       rloop run --config qwen.yaml --arm vanilla-rl      # the control at equal compute
     """
-    from flows.embedded import run_locally
     from rloop_core.config import as_vanilla, dated, load_config
     from rloop_core.results.progress import LineWatcher
 
@@ -85,6 +85,18 @@ def run(
     outcome, tables = _outcome(config, list(watcher.ran), report=not no_report)
     outcome["seconds"] = round(time.monotonic() - started, 1)
     print_json(outcome) if as_json else _show_outcome(outcome, tables)
+
+
+def run_locally(config: Config, listener: OnRunEvent) -> None:
+    """Run or resume the flow of the config's arm in this process; raise the error of the first stage that failed."""
+    from flows.embedded import local_run
+
+    with local_run(config, listener):
+        if config.arm == "vanilla-rl":
+            from flows.vanilla_rl import vanilla_rl as flow
+        else:
+            from flows.rloop import rloop as flow
+        flow(config)
 
 
 def _outcome(config: Config, ran: list[tuple[str, int]], *, report: bool) -> tuple[dict[str, Any], list[MetricTable]]:

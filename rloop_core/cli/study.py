@@ -19,6 +19,7 @@ from rloop_core.cli.options import CACHE_FOLDER, COUNT, PATH, json_option, k_lis
 from rloop_core.cli.output import console, print_json, progress_bar
 from rloop_core.errors import StageError
 from rloop_core.printable import printable_line
+from rloop_core.runtime.environment import uses_gpu
 
 if TYPE_CHECKING:
     from rloop_core.results.findings import Report
@@ -104,9 +105,7 @@ def show(report: Report, out: Any) -> None:
 
 def _jobs(device: str) -> int:
     """Return the default number of concurrent runs: one on a GPU, whose memory they would share, else one per core."""
-    has_gpu = Path("/dev/nvidia0").exists() and device != "cpu"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if has_gpu else min(cores, _MOST_JOBS)
+    return 1 if uses_gpu(device) else min(len(os.sched_getaffinity(0)), _MOST_JOBS)
 
 
 def _compute(runs: list[StudyRun], store: Store, folder: Path, jobs: int) -> None:

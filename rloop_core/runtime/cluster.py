@@ -19,6 +19,7 @@ from typing import Any
 
 from rloop_core.errors import RESUMES, ConfigError, MachineLost, PeerLost, RLoopError, StageCrashed, StageError, Stopped
 from rloop_core.printable import printable_line
+from rloop_core.runtime.events import ShouldStop
 from rloop_core.runtime.lifetime import die_with_parent
 
 FIELD = "placement.machines"
@@ -27,7 +28,6 @@ _NOTE_SECONDS = 30.0
 _CAUSE_SECONDS = 15.0
 """Where a rank has only lost another one, the other machines have so long to report the cause."""
 
-ShouldStop = Callable[[], bool]
 Work = Callable[..., Any]
 """A share of a computation; that of the first machine is called with `should_stop`."""
 Missing = Callable[[], ConfigError | None]

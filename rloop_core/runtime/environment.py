@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 
 _LAUNCHERS = re.compile(
     r"(LOCAL_|NODE_|GROUP_|ROLE_|CROSS_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
@@ -47,6 +48,13 @@ def reach_loopback(environment: MutableMapping[str, str] = os.environ) -> None:
     listed = ",".join(environment.get(name, "") for name in ("no_proxy", "NO_PROXY")).split(",")
     hosts = dict.fromkeys([*filter(None, map(str.strip, listed)), *_LOOPBACK])
     environment["no_proxy"] = environment["NO_PROXY"] = "*" if "*" in hosts else ",".join(hosts)
+
+
+def uses_gpu(device: str) -> bool:
+    """Return True if stages compute on GPUs under `placement.device`, as far as shows without loading torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+    has_gpu = visible and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists())
+    return device == "cuda" or (device == "auto" and has_gpu)
 
 
 def socket_folder() -> str:

@@ -23,6 +23,8 @@ class Event(TypedDict, total=False):
     path: str
 
 
+ShouldStop = Callable[[], bool]
+"""Returns True once a stage is to be ended; asked several times a second."""
 OnEvent = Callable[[Event], None]
 """Takes an event of one stage."""
 OnRunEvent = Callable[[str, int, Event], None]

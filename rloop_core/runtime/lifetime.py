@@ -1,7 +1,4 @@
-"""The lifetime of processes: end them with their parent, find those below one, end those.
-
-Linux's parent-death signal and child subreaper do nothing on other systems.
-"""
+"""The lifetime of processes on Linux: end them with their parent, find those below one, end those."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -28,14 +24,14 @@ def die_with_parent(parent: int | None = None) -> None:
     If the parent is gone already, this process exits at once. Pass its process id where it may be process 1, as in a
     container: otherwise process 1 as the parent means that it is gone.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if (os.getppid() == 1) if parent is None else (os.getppid() != parent):
         os._exit(1)
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none escapes."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def processes_below(process: int, recursive: bool = True) -> list[psutil.Process]:
@@ -83,22 +79,13 @@ def end_session(leader: int) -> None:
                 os.kill(process, signal.SIGKILL)
 
 
-def start_time(process: int) -> float | None:
+def start_time(process: int) -> int | None:
     """Return a process's start, which tells it from a later one with the same id; None once it has ended.
 
-    On Linux in clock ticks since boot: psutil's time of day would move whenever the clock is set.
+    In clock ticks since boot: psutil's time of day would move whenever the clock is set.
     """
-    import psutil
-
     try:
-        if sys.platform == "linux":
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            return None if fields[0] in "ZX" else int(fields[19])
-        return float(psutil.Process(process).create_time())
-    except (OSError, psutil.Error, ValueError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
         return None
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    return None if fields[0] in "ZX" else int(fields[19])

@@ -50,7 +50,7 @@ class StageContext:
 
     @property
     def out(self) -> Path:
-        """Folder for the artifact's files."""
+        """Folder for the artifact's files, empty at first."""
         return self.job.out
 
     def folder(self, role: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,6 @@ def run(context: StageContext) -> StageOutcome:
     shards = context.sample(samplings)
     if context.job.is_shared:
         return context.share_outcome(shards)
-    shutil.rmtree(context.out, ignore_errors=True)
     by_step: dict[int, dict[str, Any]] = {step: {} for step in policies}
     for sampling, label, paths in zip(samplings, list(sets) * len(policies), shards, strict=True):
         files = consolidate(paths, context.out / sampling.folder.relative_to(samples))
@@ -71,7 +69,12 @@ def _snapshots(context: StageContext) -> dict[int, Path]:
 
 def _settings(context: StageContext, label: str, step: int) -> SamplingSettings:
     """Return a set's settings; each policy has its own seed, or equal policies would agree by more than chance."""
-    config = context.config
+    seed = derive_seed(context.config.seed, "evaluate", label, context.job.iteration, step)
+    return evaluation_settings(context.config, label, seed)
+
+
+def evaluation_settings(config: Config, label: str, seed: int) -> SamplingSettings:
+    """Return how completions to the problems of an evaluation set are sampled."""
     settings = config.evaluate.of(label)
     return SamplingSettings(
         samples=settings.samples,
@@ -79,7 +82,7 @@ def _settings(context: StageContext, label: str, step: int) -> SamplingSettings:
         top_p=settings.top_p,
         max_tokens=config.evaluation_tokens_of(label),
         batch=config.placement.generation_batch,
-        seed=derive_seed(config.seed, "evaluate", label, context.job.iteration, step),
+        seed=seed,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 import time
@@ -37,8 +38,11 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
         config = _with_passes(config, device)
     context = StageContext(job, config, store, seed, device, on_event, rank, ranks)
     _join_process_group(job, context.device, rank, ranks)
-    outcome = _body(job.stage)(context)
     lays_out = rank == 0 and not (job.is_shared and samples(job))
+    if lays_out:
+        shutil.rmtree(context.out, ignore_errors=True)
+        context.out.mkdir(parents=True)
+    outcome = _body(job.stage)(context)
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.sampled_by)

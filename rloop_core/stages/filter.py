@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ def run(context: StageContext) -> StageOutcome:
     from rloop_core.trajectories.filter import filter_experts
 
     files = sorted((context.folder("trajectories") / TRAJECTORIES_FOLDER).glob("*.parquet"))
-    shutil.rmtree(context.out, ignore_errors=True)
     config = context.config
     report = filter_experts(files, config.filter, context.out / EXPERTS_FILE, config.seed)
     content = report.to_dict()

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from rloop_core.errors import LeaseError, RLoopError, StoreUnavailable
 from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import read_run_config, runs_of
-from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifests
-from rloop_core.store.lease import PATIENCE_SECONDS, read_holder
+from rloop_core.store import BASE_ITERATION, Lease, Manifest, Store, read_manifests
+from rloop_core.store.lease import read_holder
 from rloop_core.store.local import is_unfinished
+from rloop_core.store.manifest import iteration_folder
+from rloop_core.store.objects import Entry
 
 _PLACE = re.compile(rf"(?:iteration-(\d{{3,}})|base)/({'|'.join(STAGES)})/.+")
 _CLAIM = re.compile(r"lease-takeover-(.+)-\d+")
@@ -38,21 +40,18 @@ class Garbage:
         return sum(entry.bytes for entry in self.entries)
 
 
-def find_garbage(store: Store, runs: Sequence[str], patience: float = PATIENCE_SECONDS) -> list[Garbage]:
-    """Return what could be deleted of the named runs, or of all; change nothing. Raises StoreError for an unknown run.
-
-    A run's holder on another machine without a heartbeat for `patience` seconds is taken for dead.
-    """
+def find_garbage(store: Store, runs: Sequence[str]) -> list[Garbage]:
+    """Return what could be deleted of the named runs, or of all; change nothing. An unknown run is a StoreError."""
     for run in runs:
         read_run_config(store, run)
     found = []
     for run in runs or runs_of(store):
-        holder = Lease(store, run, patience=patience).living_holder()
+        holder = Lease(store, run).living_holder()
         found.append(Garbage(run, skipped=f"{holder} is working on it") if holder else _of_run(store, run))
     return found
 
 
-def delete_garbage(store: Store, found: Sequence[Garbage], patience: float = PATIENCE_SECONDS) -> list[Garbage]:
+def delete_garbage(store: Store, found: Sequence[Garbage]) -> list[Garbage]:
     """Delete what was found and still is garbage, each run's under its lease; return what was deleted."""
     deleted = []
     for planned in found:
@@ -60,7 +59,7 @@ def delete_garbage(store: Store, found: Sequence[Garbage], patience: float = PAT
             deleted.append(planned)
             continue
         try:
-            with Lease(store, planned.run, patience=patience) as lease:
+            with Lease(store, planned.run) as lease:
                 now = _of_run(store, planned.run)
                 now = dataclasses.replace(now, entries=tuple(one for one in now.entries if one in planned.entries))
                 for entry in now.entries:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,6 @@ def run(context: StageContext) -> StageOutcome:
     if context.job.is_shared:
         return context.share_outcome(sampled)
     extra = [shard for each in sampled for shard in each]
-    shutil.rmtree(context.out, ignore_errors=True)
     files = consolidate([*shards, *extra], context.out / TRAJECTORIES_FOLDER)
     rates = success_rates(files)
     write_success_rates(rates, context.out / RATES_FILE)

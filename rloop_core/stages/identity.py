@@ -178,8 +178,6 @@ def versions(sampled_by: str | None = None) -> dict[str, str]:
     """Return the versions of installed packages, of Python and the verifier, and the engine if one is given."""
     found = {"python": platform.python_version(), "verifier": VERIFIER_VERSION}
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found | ({SAMPLED_BY: sampled_by} if sampled_by else {})

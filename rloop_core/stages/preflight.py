@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rloop_core.config import Config, check_context
 from rloop_core.errors import ConfigError, ProblemsError
+from rloop_core.plan.memory import GIB, USABLE, sharding_of, stage_memories
+from rloop_core.plan.models import find_shape
 from rloop_core.printable import printable_line
 from rloop_core.problems import TEMPLATES, ProblemSet
 from rloop_core.rewards.judges import Judges
@@ -38,11 +40,7 @@ _SHOWN = 600
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
-    """Check store, engines, model, context and problem sets; return the inputs of the thorough check.
-
-    Raises:
-        RLoopError: One clear line about the first thing that is wrong.
-    """
+    """Check store, engines, model, context, problem sets, or raise RLoopError; return the thorough check's inputs."""
     store.check_writable()
     check_standalone(config)
     check_in_loop(config, device=None)
@@ -60,8 +58,6 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
 
 def _check_sharding(config: Config) -> None:
     """Refuse FSDP with `generate`: every forward pass gathers weights, and ranks call it unequally often."""
-    from rloop_core.plan.memory import sharding_of
-
     way, file = sharding_of(config), config.placement.accelerate_config
     if way.stage >= 3 and not way.deepspeed and config.explore.engine == "transformers":
         what = f"{file} shards the weights by FSDP, under which transformers cannot generate"
@@ -72,14 +68,9 @@ def _check_sharding(config: Config) -> None:
 def check_memory(config: Config, folder: Path, available: float) -> list[str]:
     """Return a warning for each stage that does not fit in the device's free memory (bytes) by `rloop plan`'s model.
 
-    The model was measured on one GPU alone, so it only warns, unless the training states alone do not fit.
-
-    Raises:
-        ConfigError: They do not; the fix names the settings that make them fit.
+    The model was measured on one GPU alone, so it only warns, unless the training states alone do not fit: that is a
+    ConfigError, whose fix names the settings that make them fit.
     """
-    from rloop_core.plan.memory import GIB, stage_memories
-    from rloop_core.plan.models import find_shape
-
     shape = find_shape(config.policy.model_copy(update={"path": str(folder)}))
     if shape is None:
         return []
@@ -94,11 +85,7 @@ def check_memory(config: Config, folder: Path, available: float) -> list[str]:
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Check model, tokenizer, prompt lengths and golds thoroughly, as a stage without an artifact.
-
-    Raises:
-        RLoopError: One clear line about the first thing that is wrong.
-    """
+    """Check model, tokenizer, prompt lengths and golds, or raise RLoopError, as a stage without an artifact."""
     config = context.config
     policy = context.folder("policy")
     check_in_loop(config, context.device)
@@ -107,8 +94,6 @@ def run(context: StageContext) -> StageOutcome:
     note = as_notes(context.on_event)
     if context.device == "cuda":
         import torch
-
-        from rloop_core.plan.memory import USABLE
 
         free, total = torch.cuda.mem_get_info()
         for warning in check_memory(config, policy, min(free, USABLE * total)):
@@ -145,7 +130,6 @@ def run(context: StageContext) -> StageOutcome:
         note(f"{left_out:,} of {total:,} training problems are also in an evaluation set, and are left out")
     if repeated := training.get("in_earlier_source", 0):
         note(f"{repeated:,} training problems are also in an earlier source, and are left out of the later one")
-    context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
     return StageOutcome(counts, {})
 

@@ -23,10 +23,8 @@ def ensure_problems(
     """Return the problems of some sources as one set, and its key; load and store it if the run first meets it.
 
     A changed file, name, generator setting or revision is another set under another key. The problems with the ids in
-    `without`, those of evaluation sets, are left out.
-
-    Raises:
-        ProblemsError: A source cannot be read or trusted, or nothing of it is left.
+    `without`, those of evaluation sets, are left out. Raises ProblemsError if a source cannot be read or trusted, or
+    nothing of it is left.
     """
     identities = [_identity(source) for source in sources]
     identity: dict[str, Any] = {"sources": identities} if len(sources) > 1 else identities[0]
@@ -58,11 +56,7 @@ def _identity(source: ProblemSource) -> dict[str, Any]:
 
 
 def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
-    """Read a stored problem set and check it against its digest.
-
-    Raises:
-        ArtifactDamaged: It is gone or was altered.
-    """
+    """Read a stored problem set and check it against its digest; raise ArtifactDamaged if it is gone or altered."""
     problems = _find_set(store, key, digest)
     if problems is None:
         raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again")

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -28,7 +27,7 @@ from typing import Any
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import file_sizes, replace_text
 from rloop_core.runtime.environment import socket_folder
-from rloop_core.runtime.events import Event, OnEvent
+from rloop_core.runtime.events import Event, OnEvent, ShouldStop
 from rloop_core.runtime.lifetime import die_with_parent, end_below, end_session
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full, killed
 from rloop_core.stages.job import StageJob, StageOutcome
@@ -56,15 +55,11 @@ def start_fork_server() -> None:
 
 
 def run_in_process(
-    job: StageJob,
-    on_event: OnEvent,
-    *,
-    stall_seconds: float | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    job: StageJob, on_event: OnEvent, *, stall_seconds: float | None = None, should_stop: ShouldStop = lambda: False
 ) -> StageOutcome:
     """Run a stage, or a share of one, in a process tree of its own on this machine.
 
-    It is ended after `stall_seconds` without an event, or when `should_stop`, called several times a second, says so.
+    It is ended after `stall_seconds` without an event, or when `should_stop` says so.
 
     Raises:
         RLoopError: The stage's own error, as it raised it.

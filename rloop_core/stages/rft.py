@@ -27,8 +27,6 @@ def run(context: StageContext) -> StageOutcome:
     job = context.training_job()
     columns = ["problem_id", "prompt_ids", "completion_ids"]
     table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=columns)
-    if context.rank == 0:
-        shutil.rmtree(context.out, ignore_errors=True)
     if table.num_rows == 0:
         if context.rank:
             return StageOutcome({}, {})
@@ -47,7 +45,6 @@ def run(context: StageContext) -> StageOutcome:
         metrics = finetune(job, prompt_ids, completion_ids, on_step, rollouts)
     if context.rank:
         return StageOutcome({}, {})
-    context.out.mkdir(parents=True)
     shutil.copytree(context.work / "policy", context.out / "policy")
     counts = {"trajectories": table.num_rows, "updates": int(metrics.pop("updates"))}
     return StageOutcome(counts, {"status": "trained", **metrics})

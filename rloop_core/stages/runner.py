@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError, Stopped, StoreError, StoreUnavailable
+from rloop_core.errors import RESUMES, ArtifactDamaged, StageCrashed, StageError, Stopped, StoreError, StoreUnavailable
 from rloop_core.files import own_folder
 from rloop_core.runtime import events
-from rloop_core.runtime.events import OnEvent, OnRunEvent
+from rloop_core.runtime.events import OnEvent, OnRunEvent, ShouldStop
 from rloop_core.stages.identity import (
     Standing,
     difference,
@@ -31,24 +31,11 @@ from rloop_core.stages.identity import (
 )
 from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
-from rloop_core.stages.on_machines import join_machines, run_stage
-from rloop_core.stages.process import read_outcome
-from rloop_core.store import (
-    Cache,
-    InputEntry,
-    Lease,
-    Manifest,
-    Store,
-    ensure_unchanged,
-    fetched,
-    fingerprint,
-    manifest_key,
-    publish,
-    read_manifest,
-    stage_folder,
-)
-
-Launcher = Callable[..., StageOutcome]
+from rloop_core.stages.on_machines import join_machines, run_on_machines
+from rloop_core.stages.process import read_outcome, run_in_process
+from rloop_core.stages.registry import machines_of
+from rloop_core.store import Cache, InputEntry, Lease, Manifest, Store, fingerprint, manifest_key, stage_folder
+from rloop_core.store.manifest import fetched, publish, read_manifest, read_manifests
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ class StageRunner:
         store: Store,
         lease: Lease | None,
         on_event: OnRunEvent = lambda stage, iteration, event: None,
-        launch: Launcher = run_stage,
+        launch: Callable[..., StageOutcome] | None = None,
     ) -> None:
         self.config = config
         self.store = store.guarded(lease.ensure_held) if lease else store
@@ -94,28 +81,28 @@ class StageRunner:
         self._on_event = on_event
         self._launch = launch
 
-    def ensure(self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False) -> StageResult:
+    def ensure(self, stage: str, iteration: int, should_stop: ShouldStop = lambda: False) -> StageResult:
         """Return the stage's artifact; compute it unless the store holds it whole under the same fingerprint.
 
         Raises LeaseError if another process has taken the run over; another RLoopError if the stage failed.
         """
 
         def stop() -> bool:
-            return should_stop() or (self._lease is not None and self._lease.lost)
+            return should_stop() or (self._lease is not None and self._lease.lost is not None)
 
         wanted = self._wanted(stage, iteration)
         manifest, reason = self._find(wanted)
-        if manifest:
-            self._on_event(stage, iteration, {"kind": "cached", "note": reason})
-            return self._remember(StageResult(manifest, True, reason))
-        self._on_event(stage, iteration, {"kind": "start", "note": reason})
+        cached = manifest is not None
+        self._on_event(stage, iteration, {"kind": "cached" if cached else "start", "note": reason})
         try:
-            manifest = self._compute(wanted, reason, stop)
+            manifest = manifest or self._compute(wanted, reason, stop)
         except (StageCrashed, Stopped, StoreError, OSError, ArtifactDamaged) as error:
             if self._lease and not isinstance(error, StoreUnavailable):
                 self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
             raise
-        return self._remember(StageResult(manifest, False, reason))
+        if self._lease:  # while we hold it nobody else writes the run, so the artifact's digest stays the same
+            self._known[iteration, stage], self._left = manifest, None
+        return StageResult(manifest, cached, reason)
 
     def ensure_kept(self) -> None:
         """Check at the end of a run that the store still holds every artifact that was found or made.
@@ -124,7 +111,16 @@ class StageRunner:
         """
         if self._lease:
             self._lease.ensure_held()
-        ensure_unchanged(self.store, self.config.name, self._known)
+        found = read_manifests(self.store, self.config.name, self._known)
+        for error in found.values():
+            if isinstance(error, StoreUnavailable):
+                raise error
+        changed = [
+            one.folder for place, one in self._known.items() if getattr(found[place], "digest", "") != one.digest
+        ]
+        if changed:
+            what = f"replaced or deleted while this run went on: {', '.join(changed)}"
+            raise StageError(what, field=self.store.uri, fix=RESUMES)
 
     def remaining(self) -> list[Place]:
         """Return `remaining_stages`. While we hold the lease, the store is read once, and again after a stage."""
@@ -132,12 +128,13 @@ class StageRunner:
             self._left = remaining_stages(self.config, self.store, self.inputs)
         return self._left
 
-    def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    def preflight(self, should_stop: ShouldStop = lambda: False) -> dict[str, Any]:
         """Check everything that can be known to fail, or raise RLoopError; return counts of problems and golds."""
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        join_machines(self.config, events.as_notes(self._events_of("preflight", -1)), should_stop)
+        if self.config.placement.machines > 1:
+            join_machines(self.config, events.as_notes(self._events_of("preflight", -1)), should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
@@ -156,13 +153,6 @@ class StageRunner:
         refs = self.inputs.of(stage, iteration)
         identity = identity_of(self.config, stage, iteration, refs)
         return _Wanted(stage, iteration, refs, identity, fingerprint(identity))
-
-    def _remember(self, result: StageResult) -> StageResult:
-        """Remember an artifact: while we hold the lease nobody else writes the run, so its digest stays the same."""
-        if self._lease:
-            self._known[result.manifest.iteration, result.manifest.stage] = result.manifest
-            self._left = None
-        return result
 
     def _manifest(self, iteration: int, stage: str) -> Manifest | None:
         return self._known.get((iteration, stage)) or read_manifest(self.store, self.config.name, iteration, stage)
@@ -199,7 +189,7 @@ class StageRunner:
         """Return the folder of a stage's unfinished work."""
         return self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
 
-    def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
+    def _compute(self, wanted: _Wanted, reason: str, should_stop: ShouldStop) -> Manifest:
         work = self._work(wanted)
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
         outcome = read_outcome(job) or self._start(job, should_stop)
@@ -248,10 +238,11 @@ class StageRunner:
             attempt=attempt,
         )
 
-    def _start(self, job: StageJob, should_stop: Callable[[], bool]) -> StageOutcome:
+    def _start(self, job: StageJob, should_stop: ShouldStop) -> StageOutcome:
         stall = self.config.placement.stage_stall_minutes
         on_event = self._events_of(job.stage, job.iteration)
-        return self._launch(job, on_event, stall_seconds=stall and stall * 60, should_stop=should_stop)
+        launch = self._launch or (run_on_machines if machines_of(job) > 1 else run_in_process)
+        return launch(job, on_event, stall_seconds=stall and stall * 60, should_stop=should_stop)
 
     def _cache(self) -> Cache:
         return Cache(self.scratch() / "cache", self.config.placement.cache_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -17,12 +16,12 @@ from rloop_core.json_text import parse_json
 from rloop_core.problems import load_problems
 from rloop_core.rewards.judges import rewards_identity
 from rloop_core.rollout.available import check_standalone, engine_name
-from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import check_vocabulary, context_tokens, load_tokenizer, policy_digest, resolve_policy
 from rloop_core.rollout.prompts import encode_problems, within_limits
-from rloop_core.rollout.recording import Sampling, Share, record_samples
+from rloop_core.rollout.recording import Sampling, record_samples
 from rloop_core.runtime.environment import is_foreign
 from rloop_core.seeds import derive_seed
+from rloop_core.stages.evaluate import evaluation_settings
 from rloop_core.stages.identity import difference
 from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
@@ -52,8 +51,7 @@ def evaluation_config(
 ) -> Config:  # fmt: skip
     """Return the config of one evaluation; `rloop evaluate --help` explains the arguments. No `ks` are the usual ones.
 
-    Raises:
-        ConfigError: An argument is impossible, such as a k above `samples`.
+    Raises ConfigError for an impossible argument, such as a k above `samples`.
     """
     data: dict[str, Any] = {
         "name": "evaluate",
@@ -78,18 +76,12 @@ def evaluation_config(
 
 
 def evaluate(
-    config: Config,
-    out: Path | None,
-    on_batch: Callable[[int, int], None] = lambda done, total: None,
-    share: Share = (1, 1),
+    config: Config, out: Path | None, on_batch: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Any]:
-    """Sample a share of the batches that are missing in a folder, judge them, and return the metrics with their origin.
+    """Sample the batches that are missing in a folder, judge them, and return the metrics with their origin.
 
-    While batches of other shares are missing, the result has no metrics, and `missing` is the number of those batches.
     The folder is `out`, or one named after the settings. `on_batch` is called with (batches done, batches in all).
-
-    Raises:
-        RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
+    Raises RLoopError for unknown model or problems, a budget beyond the model's context, a folder with other samples.
     """
     import torch
     import transformers
@@ -124,38 +116,27 @@ def evaluate(
         "max_tokens": config.evaluation_tokens,
     }
     out = _prepare(out, identity, config)
-    settings = SamplingSettings(
-        samples=config.evaluate.samples,
-        temperature=config.evaluate.temperature,
-        top_p=config.evaluate.top_p,
-        max_tokens=config.evaluation_tokens,
-        batch=config.placement.generation_batch,
-        seed=derive_seed(config.seed, "evaluate", source.source),
-    )
+    settings = evaluation_settings(config, source.label, derive_seed(config.seed, "evaluate", source.source))
     [shards] = record_samples(
         config,
         [Sampling(policy, problems, settings, out / "samples", "e")],
         device="cuda" if torch.cuda.is_available() else "cpu",
         run=config.name,
         iteration=0,
-        share=share,
+        share=(1, 1),
         on_batch=lambda number, done, total: on_batch(done, total),
     )
-    missing = sum(not shard.exists() for shard in shards)
-    metrics = {} if missing else summarise(problem_outcomes(shards), config.evaluate.k, seed=config.seed)
     result = {
         "model": config.policy.path,
         "problem_set": source.source,
-        **metrics,
+        **summarise(problem_outcomes(shards), config.evaluate.k, seed=config.seed),
         "settings": identity,
         "sampled_by": engine_name(config.placement.engine),
         "ledger": problems.ledger,
         "out": str(out),
         "batches": len(shards),
-        "missing": missing,
     }
-    if not missing:
-        replace_text(out / "metrics.json", json.dumps(result, indent=1))
+    replace_text(out / "metrics.json", json.dumps(result, indent=1))
     return result
 
 
@@ -180,8 +161,7 @@ def _prepare(out: Path | None, identity: dict[str, Any], config: Config) -> Path
         folder.mkdir(parents=True, exist_ok=True)
         if not settings.is_file():
             content = {"identity": identity, "config": config.model_dump(mode="json")}
-            with contextlib.suppress(FileNotFoundError):  # another share has just renamed the temporary file
-                replace_text(settings, json.dumps(content, indent=1))
+            replace_text(settings, json.dumps(content, indent=1))
         recorded = parse_json(settings.read_bytes())["identity"]
         differing = difference(recorded, identity)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,14 +11,10 @@ from rloop_core.store.lease import Lease as Lease
 from rloop_core.store.manifest import BASE_ITERATION as BASE_ITERATION
 from rloop_core.store.manifest import InputEntry as InputEntry
 from rloop_core.store.manifest import Manifest as Manifest
-from rloop_core.store.manifest import ensure_unchanged as ensure_unchanged
 from rloop_core.store.manifest import fetch as fetch
-from rloop_core.store.manifest import fetched as fetched
-from rloop_core.store.manifest import iteration_folder as iteration_folder
 from rloop_core.store.manifest import manifest_key as manifest_key
 from rloop_core.store.manifest import publish as publish
 from rloop_core.store.manifest import read_manifest as read_manifest
 from rloop_core.store.manifest import read_manifests as read_manifests
 from rloop_core.store.manifest import stage_folder as stage_folder
-from rloop_core.store.objects import Entry as Entry
 from rloop_core.store.objects import Store as Store

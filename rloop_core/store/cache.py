@@ -62,10 +62,6 @@ class Cache:
             if self._drop(folder):
                 total -= size
 
-    def drop_oldest(self) -> bool:
-        """Drop the least recently used copy; return False when all are in use."""
-        return any(self._drop(folder) for folder, _ in self._by_use())
-
     def _by_use(self) -> list[tuple[Path, int]]:
         """Return the folders and their bytes, the least recently used first."""
         copies = []

@@ -61,7 +61,8 @@ class Lease:
         self._epoch = 1
         self._heartbeats = 0
         self._stop = threading.Event()
-        self._lost: str | None = None
+        self.lost: str | None = None
+        """How this process has lost the lease; None while it knows of no loss."""
         self._awake_at = 0.0
         self._threads: list[threading.Thread] = []
 
@@ -80,11 +81,6 @@ class Lease:
         with contextlib.suppress(StoreError, LeaseError):
             self._write(released=True)
 
-    @property
-    def lost(self) -> bool:
-        """True once this process knows that it has lost the lease."""
-        return self._lost is not None
-
     def living_holder(self) -> str | None:
         """Describe the process that holds the run now; None when no living process does. Nothing is taken."""
         holder = read_holder(self._store, self._key)
@@ -95,9 +91,9 @@ class Lease:
         self._ensure_awake()
         holder = read_holder(store or self._store, self._key)
         if holder is None:
-            self._lost = self._lost or "is gone: it was deleted, or another process has used and released it"
+            self.lost = self.lost or "is gone: it was deleted, or another process has used and released it"
         elif (holder.get("token"), holder.get("epoch")) != (self._token, self._epoch):
-            self._lost = self._lost or "was taken over by another process"
+            self.lost = self.lost or "was taken over by another process"
         self._ensure_awake()  # reading may have taken long
 
     def _ensure_awake(self) -> None:
@@ -106,9 +102,9 @@ class Lease:
         silent = self._awake_at - before
         if silent > self._patience:
             what = f"was lost: this process did not run for {silent:.0f} s (frozen, or its machine suspended)"
-            self._lost = self._lost or what
-        if self._lost:
-            raise LeaseError(self._lost, field=self._store.uri_of(self._key), fix=RESUMES)
+            self.lost = self.lost or what
+        if self.lost:
+            raise LeaseError(self.lost, field=self._store.uri_of(self._key), fix=RESUMES)
 
     def _stay_awake(self) -> None:
         """Note regularly that this process runs, whatever the store does."""

@@ -7,9 +7,8 @@ the digests of its inputs.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +24,6 @@ from rloop_core.errors import (
     RLoopError,
     StageError,
     StoreError,
-    StoreUnavailable,
 )
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import (
@@ -171,18 +169,6 @@ def read_manifests(
         return dict(zip(keys, pool.map(read, keys), strict=True))
 
 
-def ensure_unchanged(store: Store, run: str, known: Mapping[tuple[int, str], Manifest]) -> None:
-    """Raise StageError unless the store still holds every artifact of a run that `known` has by (iteration, stage)."""
-    found = read_manifests(store, run, known)
-    for error in found.values():
-        if isinstance(error, StoreUnavailable):
-            raise error
-    changed = [one.folder for key, one in known.items() if getattr(found[key], "digest", None) != one.digest]
-    if changed:
-        what = f"replaced or deleted while this run went on: {', '.join(changed)}"
-        raise StageError(what, field=store.uri, fix=RESUMES)
-
-
 def publish(
     store: Store, folder: Path, *, run: str, iteration: int, stage: str, seconds: float, **record: Any
 ) -> Manifest:
@@ -272,7 +258,7 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
             files = tuple(file for file in files if _flaw(folder / file.path, file))
         cache.make_room(sum(file.bytes for file in files))
         for file in files:
-            _download(store, manifest, file, cache, folder / file.path)
+            _download(store, manifest, file, folder / file.path)
     for file in files:
         if flaw := _flaw(folder / file.path, file):
             raise _damaged(store, manifest, file, flaw)
@@ -281,18 +267,13 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
     return folder
 
 
-def _download(store: Store, manifest: Manifest, file: FileEntry, cache: Cache, target: Path) -> None:
-    """Download one file; on a full disk, drop older copies first."""
-    while True:
-        try:
-            return store.download(f"{manifest.folder}/{file.path}", target)
-        except StoreError as error:
-            cause = error.__cause__
-            if isinstance(cause, FileNotFoundError):
-                raise _damaged(store, manifest, file, "is missing") from error
-            full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-            if not full or not cache.drop_oldest():
-                raise
+def _download(store: Store, manifest: Manifest, file: FileEntry, target: Path) -> None:
+    try:
+        store.download(f"{manifest.folder}/{file.path}", target)
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise _damaged(store, manifest, file, "is missing") from error
+        raise
 
 
 def _reason(error: ValueError) -> str:

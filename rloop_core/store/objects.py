@@ -6,7 +6,6 @@ are raised as a one-line `StoreError`.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import copy
 import posixpath
@@ -231,17 +230,13 @@ class Store:
 
         self._change("delete", key, remove)
 
-    def list(self, prefix: str) -> list[str]:
-        """Return the keys of all objects below a folder ("" = the whole store), sorted."""
-        return [entry.key for entry in self.entries(prefix) if not local.is_unfinished(entry.key)]
-
-    def folders(self) -> builtins.list[str]:
+    def folders(self) -> list[str]:
         """Return the names of the store's top folders, sorted."""
-        infos: builtins.list[dict[str, Any]] = self._list("", partial(self._fs.ls, self._path(""), detail=True), [])
+        infos: list[dict[str, Any]] = self._list("", partial(self._fs.ls, self._path(""), detail=True), [])
         return sorted(posixpath.basename(one["name"].rstrip("/")) for one in infos if one["type"] == "directory")
 
-    def entries(self, prefix: str) -> builtins.list[Entry]:
-        """Return all files below a folder, sorted by key: objects, and what interrupted writes left on a disk."""
+    def entries(self, prefix: str) -> list[Entry]:
+        """Return all files below a folder (`""`: of the store) by key: objects, and what killed writes left."""
         infos: dict[str, Any] = self._list(prefix, partial(self._fs.find, self._path(prefix), detail=True), {})
         root = f"{str(self._root).rstrip('/')}/"
         return [

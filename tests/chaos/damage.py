@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rloop_core.store import Store
 from rloop_core.store.local import TEMPORARY
+from tests.conftest import keys_of
 
 
 def damage(kind: str, store: Store, run: str, scratch: Path, seed: str) -> str | None:
@@ -24,7 +25,7 @@ def damage(kind: str, store: Store, run: str, scratch: Path, seed: str) -> str |
         return _lease_of_the_dead(store, run)
     if kind == "leftovers":
         return _leftovers(store, run)
-    keys = [key for key in store.list(run) if store.read_bytes(key)]
+    keys = [key for key in keys_of(store, run) if store.read_bytes(key)]
     return spoil(kind, store, draw.choice(keys), draw) if keys else None
 
 

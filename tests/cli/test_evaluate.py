@@ -93,21 +93,11 @@ def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
     assert shards_of(out) == shards_of(tmp_path / "whole") and without_place(again) == without_place(whole)
 
 
-def test_shares_together_are_one_undivided_evaluation_and_their_samples_can_be_scored(problems, tmp_path):
-    """Shares run in any order; the one that finds all batches reports, and missing batches are counted."""
+def test_stored_samples_can_be_scored(problems, tmp_path):
     many = ["--problems", problems, "--samples", "6", "--k", "1,3,6"]  # 24 samples, 3 batches
     whole = json.loads(run(*many, "--out", tmp_path / "whole").output)
-    out = tmp_path / "shared"
-    first = json.loads(run(*many, "--out", out, "--shard", "2/2").output)
-    assert (first["batches"], first["missing"]) == (3, 2) and not any("@" in name for name in first)
-    assert not (out / "metrics.json").exists()
-    shown = invoke(*ARGS[:-1], *many, "--out", out, "--shard", "2/2")
-    assert "1 of 3 batches" in shown.output and "other shares" in shown.output
-    last = json.loads(run(*many, "--out", out, "--shard", "1/2").output)
-    assert shards_of(out) == shards_of(tmp_path / "whole")
-    assert without_place(last) == without_place(whole) and last["missing"] == 0
-    assert json.loads((out / "metrics.json").read_text()) == last
-    assert {run(*many, "--shard", shard).exit_code for shard in ("0/2", "3/2", "2", "a/b", "1/0")} == {2}
+    out = tmp_path / "whole"
+    assert json.loads((out / "metrics.json").read_text()) == whole
     score = ["score", "--json", "--k", "1,3,6", "--completions"]
     scored = json.loads(invoke(*score, out).output)
     metrics = ["avg@6", "pass@1", "pass@3", "pass@6", "majority@6"]

@@ -12,6 +12,7 @@ from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, manifest_key, stage_folder
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, VERSION_KEY
+from tests.conftest import keys_of
 from tests.store.conftest import published
 
 MANIFEST_KEYS = [
@@ -51,7 +52,7 @@ def test_store_layout(tmp_path):
     assert stage_folder("run", 12, "rft") == "run/iteration-012/rft"
     store = Store(str(tmp_path))
     write_run_record(store, make_config({"name": "run", "problems": {"source": "gsm8k"}}))
-    assert store.list("run") == ["run/run.json"]
+    assert keys_of(store, "run") == ["run/run.json"]
 
 
 def test_trajectory_columns():

@@ -18,7 +18,7 @@ import pytest
 from rloop_core.store import Store
 from tests.chaos.flow import FINISHED, REFUSED
 from tests.chaos.short_stages import short_config
-from tests.conftest import ROOT
+from tests.conftest import ROOT, keys_of
 from tests.faults.conftest import wait_until
 from tests.processes import descendants
 
@@ -52,7 +52,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def content(store: Store) -> dict[str, bytes]:
-    return {key: store.read_bytes(key) for key in store.list("smoke")}
+    return {key: store.read_bytes(key) for key in keys_of(store, "smoke")}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from s3fs import S3FileSystem
 
 from rloop_core.store import Manifest, Store
-from tests.conftest import ROOT, manifest_digests, start_rloop
+from tests.conftest import ROOT, keys_of, manifest_digests, start_rloop
 from tests.flows.team import DEPLOYMENT, OTHER_DEPLOYMENT, OTHER_POOL, POOL, SECRETS, Team, running_team
 from tests.secrets.search import Search
 from tests.store.faulty_s3 import FaultyS3
@@ -116,7 +116,7 @@ def _store(team: Team, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def _digests(store: Store, run: str) -> dict[str, str]:
-    keys = [key for key in store.list(run) if key.endswith("/manifest.json")]
+    keys = [key for key in keys_of(store, run) if key.endswith("/manifest.json")]
     found = {key: Manifest.model_validate_json(store.read_bytes(key)) for key in keys}
     return {key.removeprefix(f"{run}/").removesuffix("/manifest.json"): one.digest for key, one in found.items()}
 

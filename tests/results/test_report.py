@@ -15,7 +15,7 @@ from rloop_core.results.page import write_report
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.table import effect_of_finetuning
 from rloop_core.store import Store
-from tests.conftest import invoke
+from tests.conftest import invoke, keys_of
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text
 
@@ -75,7 +75,7 @@ def test_an_expert_set_too_small_to_move_the_policy_is_said(fake_run, tmp_path):
 @pytest.mark.process
 def test_equal_runs_give_equal_pages_and_pictures_from_a_store_that_is_not_local(complete, report, tmp_path):
     remote = Store("memory://report-test")
-    for key in complete.store.list("tiny"):
+    for key in keys_of(complete.store, "tiny"):
         remote.write_bytes(key, complete.store.read_bytes(key))
     page, _ = write_report(remote, ["tiny"], tmp_path / "remote", tmp_path / "cache")
     assert page.read_text().replace(remote.uri, complete.store.uri) == report.read_text()

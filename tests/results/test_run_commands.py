@@ -40,7 +40,7 @@ def flow(fake_run, monkeypatch):
             listener(stage, iteration, {"kind": "done", "metrics": {"mean_success_rate": 0.3}, "seconds": 1.5})
         listener("run", 0, {"kind": "note", "note": "a note with [brackets]"})
 
-    monkeypatch.setattr("flows.embedded.run_locally", run)
+    monkeypatch.setattr("rloop_core.cli.runs.run_locally", run)
 
 
 @pytest.mark.process
@@ -69,7 +69,7 @@ def test_run_as_json_is_one_object_and_quiet_is_quiet(flow, config_file, tmp_pat
 
 def test_run_applies_its_options_over_the_file_and_set(monkeypatch, config_file):
     seen = []
-    monkeypatch.setattr("flows.embedded.run_locally", lambda config, listener: seen.append(config))
+    monkeypatch.setattr("rloop_core.cli.runs.run_locally", lambda config, listener: seen.append(config))
     rloop("run", "--config", config_file, "--set", "explore.steps=7", "--set", "iterations=4", "--name", "007",
           "--store", "s", "--iterations", "5")  # fmt: skip
     (config,) = seen

@@ -19,6 +19,7 @@ from rloop_core.store import Store, read_manifest
 from tasks.artifacts import figure_markdown, figure_of
 from tasks.report import _summary, store_report
 from tasks.session import RunSession
+from tests.conftest import keys_of
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_summary_is_markdown_that_names_cannot_break(complete: Any, tmp_path
 @pytest.mark.process
 def test_the_report_is_in_the_store_and_written_once(evaluated: Any, tmp_path: Path) -> None:
     remote = Store("memory://stored-report")
-    for key in evaluated.store.list("tiny"):
+    for key in keys_of(evaluated.store, "tiny"):
         remote.write_bytes(key, evaluated.store.read_bytes(key))
     uri = store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
     assert uri == "memory://stored-report/tiny/report/report.html"

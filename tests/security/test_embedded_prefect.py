@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 _RUN = """
 import json, sys
 import httpx
-from flows.embedded import run_locally
+from rloop_core.cli.runs import run_locally
 from rloop_core.config import make_config
 from rloop_core.errors import RLoopError
 from tests.security.sockets import listeners, open_unix_sockets, showing, tree

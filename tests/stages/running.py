@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 from rloop_core.config import Config
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import StageJob, StageOutcome
-from rloop_core.stages.on_machines import run_stage
+from rloop_core.stages.on_machines import run_on_machines
+from rloop_core.stages.process import run_in_process
+from rloop_core.stages.registry import machines_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
@@ -48,8 +50,9 @@ def ensure(
 ) -> list[str]:
     """Digests of stages, computed as a run computes them."""
 
-    def launch(*given: Any, **settings: Any) -> StageOutcome:
-        return run_stage(*given, **{**settings, "stall_seconds": stall})
+    def launch(job: StageJob, *given: Any, **settings: Any) -> StageOutcome:
+        run = run_on_machines if machines_of(job) > 1 else run_in_process
+        return run(job, *given, **{**settings, "stall_seconds": stall})
 
     store = Store(config.placement.store)
     with Lease(store, config.name) as lease:

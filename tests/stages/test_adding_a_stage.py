@@ -32,7 +32,6 @@ pytestmark = pytest.mark.process
 
 def _count(context: StageContext) -> StageOutcome:
     files = sorted(context.folder("experts").glob("*.txt"))
-    context.out.mkdir(parents=True)
     (context.out / "names.txt").write_text("\n".join(file.name for file in files))
     return StageOutcome({"files": len(files)}, {"files": len(files), "device": context.device})
 

@@ -15,7 +15,7 @@ from rloop_core.stages.preflight import check_light
 from rloop_core.stages.problem_store import ensure_problems, read_problems
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, dump_checksummed, load_checksummed
-from tests.conftest import small_config
+from tests.conftest import keys_of, small_config
 from tests.stages.running import launch_here
 
 SUMS = [(f"{a} + {b} - 1 =", str(a + b - 1)) for a in range(2, 8) for b in range(1, 5)]
@@ -68,8 +68,8 @@ def test_explore_reads_the_set_without_problems_of_evaluation_sets(tmp_path: Pat
     clean = _training(config, store)
     assert [text for text, _ in SUMS if text not in {problem.problem for problem in clean}] == ["3 + 2 - 1 ="]
     assert (len(clean), clean.ledger["kept"], clean.ledger["contaminated_dropped"]) == (len(SUMS) - 1, len(SUMS) - 1, 1)
-    keys = store.list("small/problems")
-    assert _training(config, store).digest == clean.digest and store.list("small/problems") == keys
+    keys = keys_of(store, "small/problems")
+    assert _training(config, store).digest == clean.digest and keys_of(store, "small/problems") == keys
     stored = Inputs(config, store).training().location
     store.write_bytes(stored, b'{"digest": "' + clean.digest.encode() + b'", "problems": [{}]')
     assert _training(config, store).digest == clean.digest, "what is damaged is made again"

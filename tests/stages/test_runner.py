@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> Config:
 
 def _write(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
     out = Path(job.work) / "out"
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     (out / "made.txt").write_text(f"{job.stage} {job.iteration}")
     return StageOutcome({}, {})
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rloop_core.errors import StoreError
-from rloop_core.store import Cache, Manifest, Store, fetch, fetched
+from rloop_core.store import Cache, Manifest, Store, fetch
+from rloop_core.store.manifest import fetched
 from tests.store.conftest import published
 
 ROOM = 2_500_000
@@ -134,16 +134,3 @@ def test_concurrent_readers_see_whole_files(remote, make, tmp_path):
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def test_unused_copies_are_dropped_on_a_full_disk(remote, make, full_disk):
-    """The disk has room for one artifact, the limit for many."""
-    cache = Cache(full_disk / "cache", None)
-    a, b, large = make("a", 40_000), make("b", 41_000), make("c", 200_000)
-    look(remote, a, cache)
-    look(remote, b, cache)
-    assert there(cache) == {b.digest}
-    with pytest.raises(StoreError, match="No space left"):
-        look(remote, large, cache)
-    with fetched(remote, a, cache), pytest.raises(StoreError, match="No space left"):
-        look(remote, b, cache)

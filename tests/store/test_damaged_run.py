@@ -20,6 +20,7 @@ from tests.chaos import short_stages
 from tests.chaos.damage import spoil
 from tests.chaos.flow import run
 from tests.chaos.verdict import what_is_wrong, what_it_is
+from tests.conftest import keys_of
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1200)]
 DAMAGES = ("flip", "truncate", "delete")
@@ -53,7 +54,7 @@ class FinishedRun:
 
     def keys(self) -> list[str]:
         """Of every object."""
-        return self.store.list(self.config.name)
+        return keys_of(self.store, self.config.name)
 
     def wrong(self) -> list[str]:
         """What it is not as it was, read from the store and from nobody's copies."""

@@ -17,6 +17,7 @@ import pytest
 
 from rloop_core.errors import StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, read_manifest
+from tests.conftest import keys_of
 from tests.faults.conftest import wait_until
 from tests.store.conftest import published
 from tests.store.faulty_s3 import FaultyS3
@@ -76,9 +77,9 @@ def test_no_object_is_lost_when_every_fourth_request_fails(remote, faulty, small
     for path in folder.iterdir():
         assert (copy / path.name).read_bytes() == path.read_bytes()
     names = {"manifest.json", *(path.name for path in folder.iterdir())}
-    assert {key.rpartition("/")[2] for key in remote.list("run/iteration-000")} == names
+    assert {key.rpartition("/")[2] for key in keys_of(remote, "run/iteration-000")} == names
     remote.prune("run")
-    assert remote.list("run") == []
+    assert keys_of(remote, "run") == []
     assert any(faulty.seen[fault] for fault in faulty.faults)
 
 

@@ -18,8 +18,10 @@ from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import Lease, Manifest, Store, iteration_folder
-from tests.conftest import small_config
+from rloop_core.store import Lease, Manifest, Store
+from rloop_core.store.lease import _machine
+from rloop_core.store.manifest import iteration_folder
+from tests.conftest import keys_of, small_config
 from tests.store.conftest import published
 
 HALF = "run/iteration-000/rft/half"
@@ -119,12 +121,12 @@ def test_a_running_run_is_skipped_and_a_dead_one_is_not(local):
         assert "working on it" in str(found[[one.run for one in found].index("run")].skipped)
         assert keys(delete_garbage(local, found)) == {"other/iteration-000/rft/half"}
     assert local.exists(HALF)
-    dead = {"token": "t", "host": "node7", "machine": "node7/x", "pid": 1, "started": 1.0, "heartbeats": 0}
+    dead = {"token": "t", "host": "here", "machine": _machine(), "pid": os.getpid(), "started": 1, "heartbeats": 0}
     local.write_bytes("run/lease.json", json.dumps(dead).encode())
     local.write_bytes("run/lease-takeover-older-0", b"{}")
-    done = delete_garbage(local, find_garbage(local, [], patience=2.0), patience=2.0)
+    done = delete_garbage(local, find_garbage(local, []))
     assert keys(done) == {HALF, "run/lease-takeover-older-0"}
-    assert local.list("run/iteration-000") == []
+    assert keys_of(local, "run/iteration-000") == []
     assert Lease(local, "run").living_holder() is None
 
 
@@ -141,4 +143,4 @@ def test_what_changed_after_the_search_stays(local, tmp_path):
     assert "being written by" in str(done.skipped)
     local.write_bytes("run/iteration-000/rft/manifest.json", text)
     assert keys(delete_garbage(local, found)) == set()
-    assert {f"{manifest.folder}/{file.path}" for file in manifest.files} <= set(local.list("run"))
+    assert {f"{manifest.folder}/{file.path}" for file in manifest.files} <= set(keys_of(local, "run"))

@@ -18,6 +18,7 @@ import pytest
 
 from rloop_core.errors import LeaseError
 from rloop_core.store import Lease, Store
+from tests.conftest import keys_of
 from tests.faults.conftest import wait_until
 
 KEY = "run/lease.json"
@@ -101,7 +102,7 @@ def test_a_lease_is_released_at_the_end_and_on_errors_and_each_holder_raises_the
         assert not lease_of(store)["released"]
         assert lease_of(store)["epoch"] == 2
         1 / 0  # noqa: B018
-    assert lease_of(store)["released"] and store.list("") == [KEY]
+    assert lease_of(store)["released"] and keys_of(store, "") == [KEY]
     with pytest.raises(LeaseError):
         lease.ensure_held()
 
@@ -153,7 +154,7 @@ def test_an_unreadable_lease_and_a_dead_claimant_elsewhere_do_not_block(local):
             local.write_bytes(KEY, garbage)
         with Lease(local, "run", heartbeat=0.05, patience=1.0) as lease:
             lease.ensure_held()
-        assert local.list("") == [KEY]
+        assert keys_of(local, "") == [KEY]
 
 
 @pytest.mark.parametrize("successor", [{"released": False}, {"released": True}], ids=["works", "is done"])
@@ -220,7 +221,7 @@ def test_what_is_guarded_is_checked_at_each_change(store, tmp_path):
     ):
         with pytest.raises(LeaseError):
             change()
-    assert store.list("") == ["run/a"] and guarded.read_bytes("run/a") == b"old"
+    assert keys_of(store, "") == ["run/a"] and guarded.read_bytes("run/a") == b"old"
 
 
 _FREEZE = """
@@ -275,7 +276,7 @@ def test_one_of_six_processes_gets_a_lease_that_nobody_holds(local, start_holder
     said = start_program(_RACE, local.uri).communicate(timeout=300)[0].splitlines()
     assert said.count("held") == said.count("still held") == 1, said
     assert sum("being written by" in line for line in said) == 5, said
-    assert local.list("") == [KEY] and lease_of(local)["released"]
+    assert keys_of(local, "") == [KEY] and lease_of(local)["released"]
 
 
 def test_a_living_holder_keeps_its_lease_on_any_clock(local, start_holder):

@@ -13,6 +13,7 @@ import pytest
 
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, RLoopError, StageError, StoreError
 from rloop_core.store import Cache, Store, content_digest, fetch, file_sha256, manifest_key, read_manifest
+from tests.conftest import keys_of
 from tests.store.conftest import published
 
 FILES = {"model.safetensors": b"w" * 5000, "sub/rows.parquet": b"PAR1" * 100, "empty": b""}
@@ -129,8 +130,8 @@ def test_publishing_again_replaces_and_leaves_no_older_file(store, work, tmp_pat
     make(tmp_path / "new", {"model.safetensors": b"new"})
     manifest = published(store, tmp_path / "new")
     assert read_manifest(store, *HERE) == manifest
-    assert store.list("run/iteration-000") == [f"{FOLDER}/manifest.json", f"{FOLDER}/model.safetensors"]
-    assert len(store.list("run/iteration-010")) == 1 + len(FILES)
+    assert keys_of(store, "run/iteration-000") == [f"{FOLDER}/manifest.json", f"{FOLDER}/model.safetensors"]
+    assert len(keys_of(store, "run/iteration-010")) == 1 + len(FILES)
 
 
 def test_of_two_that_publish_the_same_artifact_the_later_one_replaces_nothing(store, work, tmp_path):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rloop_core.errors import StoreError
+from tests.conftest import keys_of
 
 
 def test_objects_are_written_read_and_replaced_whole(store):
@@ -37,18 +38,18 @@ def test_deleting_is_idempotent_and_seen_at_once(store):
     store.delete("a/b")
     store.delete("a/b")
     assert not store.exists("a/b")
-    assert store.list("a") == []
+    assert keys_of(store, "a") == []
 
 
 def test_listing_sees_the_last_write_sorted_and_stops_at_folder_borders(store):
-    assert store.list("") == []
+    assert keys_of(store, "") == []
     for key in ("run/b", "run/a/2", "run/a/1", "run2/c"):
         store.write_bytes(key, b"x")
-        assert key in store.list("")
-    assert store.list("run") == ["run/a/1", "run/a/2", "run/b"]
-    assert store.list("run/a") == ["run/a/1", "run/a/2"]
-    assert store.list("") == ["run/a/1", "run/a/2", "run/b", "run2/c"]
-    assert store.list("nothing/here") == []
+        assert key in keys_of(store, "")
+    assert keys_of(store, "run") == ["run/a/1", "run/a/2", "run/b"]
+    assert keys_of(store, "run/a") == ["run/a/1", "run/a/2"]
+    assert keys_of(store, "") == ["run/a/1", "run/a/2", "run/b", "run2/c"]
+    assert keys_of(store, "nothing/here") == []
 
 
 def test_files_go_up_and_come_down_unchanged(store, tmp_path):
@@ -88,7 +89,7 @@ def test_only_one_of_eight_creates(store):
         won = list(pool.map(create, range(8)))
     assert won.count(True) == 1
     assert store.read_bytes("run/lease.json") == str(won.index(True)).encode()
-    assert store.list("run") == ["run/lease.json"]
+    assert keys_of(store, "run") == ["run/lease.json"]
     store.delete("run/lease.json")
     assert store.create_bytes("run/lease.json", b"again")
 
@@ -100,7 +101,7 @@ def test_a_key_that_escapes_is_refused(store, tmp_path, key):
         lambda: store.create_bytes(key, b"x"),
         lambda: store.read_bytes(key),
         lambda: store.delete(key),
-        lambda: store.list(key),
+        lambda: keys_of(store, key),
         lambda: store.download(key, tmp_path / "x"),
     ):
         with pytest.raises(StoreError, match="not a key inside the store"):
@@ -109,15 +110,15 @@ def test_a_key_that_escapes_is_refused(store, tmp_path, key):
 
 def test_pruning_keeps_what_it_is_told_and_its_neighbours_but_no_leftovers_of_a_killed_write(store):
     store.check_writable()
-    assert store.list("") == [], "which leaves nothing either"
+    assert keys_of(store, "") == [], "which leaves nothing either"
     for key in ("run/s/a", "run/s/b/c", "run/s2/d"):
         store.write_bytes(key, b"x")
     if store.is_local:
         leftover = store.local_path("run/s/.tmp-abc")
         leftover.write_bytes(b"half")
-    assert store.list("") == ["run/s/a", "run/s/b/c", "run/s2/d"]
+    assert keys_of(store, "") == ["run/s/a", "run/s/b/c", "run/s2/d"]
     store.prune("run/s", {"run/s/a"})
-    assert store.list("") == ["run/s/a", "run/s2/d"]
+    assert keys_of(store, "") == ["run/s/a", "run/s2/d"]
     if store.is_local:
         assert store.local_path("run/s/a").read_bytes() == b"x" and not leftover.exists()
     else:

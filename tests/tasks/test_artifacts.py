@@ -23,7 +23,7 @@ from rloop_core.results.plotting import Picture
 from rloop_core.results.tables import Table
 from tasks import artifacts
 from tasks.artifacts import code_markdown, figure_markdown, key_figures, publish, publish_table
-from tasks.prefect_workarounds import OneLineErrors
+from tasks.prefect_workarounds import error_in_one_line
 
 PARTS = [
     "![a](http://h/p.png)", "[a](http://h)", "<img src=x onerror=y>", "<b>", "&lt;", "`code`", "*a*", "__b__", "~~c~~",
@@ -109,7 +109,7 @@ def test_an_expected_error_is_one_line_of_the_log_and_others_keep_their_tracebac
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     logger = logging.getLogger("rloop-test-one-line")
-    logger.addFilter(OneLineErrors())
+    logger.addFilter(error_in_one_line)
     for error in (ConfigError("is wrong", field="a.b", fix="correct it"), ValueError("a bug")):
         for outer in ("task", "flow"):
             try:
