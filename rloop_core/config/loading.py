@@ -159,25 +159,20 @@ def assign(data: dict[str, Any], override: str) -> None:
     for key in keys[:-1]:
         if isinstance(target, dict) and target.get(key) is None:
             target[key] = {}
-        target = _entry(target, key, override)
+        target = target[_place(target, key, override)]
         if not isinstance(target, dict | list):
             raise ConfigError(f"{key!r} is not a section", field=f"--set {override}", fix="check the field's path")
-    parsed = parse_yaml(value, f"--set {override}")
-    if isinstance(target, dict):
-        target[keys[-1]] = parsed
-    else:
-        _entry(target, keys[-1], override)
-        target[int(keys[-1])] = parsed
+    target[_place(target, keys[-1], override)] = parse_yaml(value, f"--set {override}")
 
 
-def _entry(target: Any, key: str, override: str) -> Any:
-    """Return the value of a key, or of an index such as the 0 of `evaluate.sets.0.size`."""
+def _place(target: Any, key: str, override: str) -> str | int:
+    """Return a section's key, or a list's index, such as the 0 of `evaluate.sets.0.size`."""
     if isinstance(target, dict):
-        return target[key]
+        return key
     if not (key.isdecimal() and len(key) < 10 and int(key) < len(target)):
         what = f"{key[:80]!r} is not one of the list's {len(target)} entries, counted from 0"
         raise ConfigError(what, field=f"--set {override}", fix="check the field's path")
-    return target[int(key)]
+    return int(key)
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:

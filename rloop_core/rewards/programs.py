@@ -22,7 +22,6 @@ import json
 import os
 import re
 import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import psutil
 
@@ -40,7 +39,6 @@ from rloop_core.rewards import sandbox
 
 _BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _CLOCK_FACTOR = 4.0
-_READ_BYTES = 65536
 SECONDS = 5
 """Processor time of a program; four times as many may pass on the clock."""
 _MEMORY_MB = 512
@@ -50,7 +48,7 @@ _PROCESSES = 16
 _FILE_MB = 16
 """Size of each file that it writes, in MiB."""
 _OUTPUT_BYTES = 1 << 20
-"""Standard output; a program that writes more is ended."""
+"""Standard output; a program that writes more has failed."""
 
 
 class Run(NamedTuple):
@@ -163,7 +161,8 @@ def _holds(expected: tuple[str, Any] | None, said: str) -> bool:
 
 def _start(program: str, text: str, *, confine: bool) -> Run:
     """Run a program in an empty folder, and delete the folder."""
-    with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, tempfile.TemporaryFile() as given:
+    temporary = tempfile.TemporaryFile
+    with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, temporary() as given, temporary() as printed:
         folder, root = Path(top, "folder"), Path(top, "root")
         folder.mkdir()
         root.mkdir()
@@ -189,19 +188,17 @@ def _start(program: str, text: str, *, confine: bool) -> Run:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", sandbox.__file__, json.dumps(settings)],
             stdin=given,
-            stdout=subprocess.PIPE,
+            stdout=printed,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
-            run = _outcome(process, time.monotonic() + SECONDS * _CLOCK_FACTOR)
+            run = _outcome(process, printed)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             status = process.wait()
-            if process.stdout:
-                process.stdout.close()
         return run if run.status else run._replace(status=status if status >= 0 else 128 - status)
 
 
@@ -210,28 +207,18 @@ def _python() -> str:
     return os.path.realpath(sys.executable)
 
 
-def _outcome(process: subprocess.Popen[bytes], deadline: float) -> Run:
-    """Read a program's output until it ends (status 0), its time is up or it writes too much.
+def _outcome(process: subprocess.Popen[bytes], printed: IO[bytes]) -> Run:
+    """Return what a program has printed when it ends (status 0); no output if its time is up or it wrote too much.
 
     It is not waited for: its process group, which is killed next, could be another's by then.
     """
-    assert process.stdout is not None
-    output = bytearray()
-    descriptor = process.stdout.fileno()
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    while len(output) <= _OUTPUT_BYTES:
-        left = deadline - time.monotonic()
-        if left <= 0 or not waiting.poll(left * 1000):
-            return Run(128 + signal.SIGXCPU, "")
-        chunk = os.read(descriptor, _READ_BYTES)
-        if not chunk:
-            break
-        output += chunk
-    else:
-        return Run(128 + signal.SIGXFSZ, "")
+    deadline = time.monotonic() + SECONDS * _CLOCK_FACTOR
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
             return Run(128 + signal.SIGXCPU, "")
-        time.sleep(0.001)
+        time.sleep(0.002)
+    printed.seek(0)
+    output = printed.read(_OUTPUT_BYTES + 1)
+    if len(output) > _OUTPUT_BYTES:
+        return Run(128 + signal.SIGXFSZ, "")
     return Run(0, output.decode("utf-8", errors="replace"))
