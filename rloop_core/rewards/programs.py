@@ -38,6 +38,8 @@ import psutil
 from rloop_core.rewards import sandbox
 
 _BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_PYTHON = os.path.realpath(sys.executable)
+"""The interpreter without its virtual environment: a program has the standard library alone."""
 _CLOCK_FACTOR = 4.0
 SECONDS = 5
 """Processor time of a program; four times as many may pass on the clock."""
@@ -63,12 +65,7 @@ class Run(NamedTuple):
 @lru_cache(maxsize=1)
 def confinement() -> bool:
     """Return True if programs run without network, other processes and other files; False if only limits hold."""
-    return sys.platform == "linux" and _start("pass", "", confine=True).status == 0
-
-
-def run_program(program: str, text: str = "") -> Run:
-    """Run a Python program with a text as its standard input, confined as far as this system allows."""
-    return _start(program, text, confine=confinement())
+    return sys.platform == "linux" and run_program("pass", confine=True).status == 0
 
 
 def passed(completion: str, gold: str) -> float | None:
@@ -91,10 +88,8 @@ def parse_tests(gold: str) -> Sequence[tuple[str, str] | str]:
     """Return (input, output) pairs, or asserts; ValueError for text that is not JSON in one of the three forms."""
     content = json.loads(gold)
     if isinstance(content, dict) and {"inputs", "outputs"} <= content.keys():
-        content = [
-            {"input": text, "output": expected}
-            for text, expected in zip(content["inputs"], content["outputs"], strict=True)
-        ]
+        pairs = zip(content["inputs"], content["outputs"], strict=True)
+        content = [{"input": text, "output": expected} for text, expected in pairs]
     if isinstance(content, list) and content:
         if all(isinstance(each, str) for each in content):
             return content
@@ -159,8 +154,11 @@ def _holds(expected: tuple[str, Any] | None, said: str) -> bool:
     return False
 
 
-def _start(program: str, text: str, *, confine: bool) -> Run:
-    """Run a program in an empty folder, and delete the folder."""
+def run_program(program: str, text: str = "", *, confine: bool | None = None) -> Run:
+    """Run a Python program with a text as its standard input, in an empty folder that is deleted then.
+
+    It is confined where this system allows it; `confine` insists, and the program does not run where it does not.
+    """
     temporary = tempfile.TemporaryFile
     with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, temporary() as given, temporary() as printed:
         folder, root = Path(top, "folder"), Path(top, "root")
@@ -171,11 +169,11 @@ def _start(program: str, text: str, *, confine: bool) -> Run:
         given.write(text.encode("utf-8", errors="replace"))
         given.seek(0)
         settings = {
-            "command": [_python(), "-I", "-S", str(folder / "program.py")],
+            "command": [_PYTHON, "-I", "-S", str(folder / "program.py")],
             "folder": str(folder),
             "root": str(root),
-            "readable": sorted({sys.base_prefix, str(Path(_python()).parent.parent)}),
-            "confine": confine,
+            "readable": sorted({sys.base_prefix, str(Path(_PYTHON).parent.parent)}),
+            "confine": confinement() if confine is None else confine,
             "limits": {
                 "RLIMIT_CPU": SECONDS,
                 "RLIMIT_AS": _MEMORY_MB << 20,
@@ -200,11 +198,6 @@ def _start(program: str, text: str, *, confine: bool) -> Run:
             process.kill()
             status = process.wait()
         return run if run.status else run._replace(status=status if status >= 0 else 128 - status)
-
-
-def _python() -> str:
-    """Return the interpreter without its virtual environment: the program has the standard library alone."""
-    return os.path.realpath(sys.executable)
 
 
 def _outcome(process: subprocess.Popen[bytes], printed: IO[bytes]) -> Run:

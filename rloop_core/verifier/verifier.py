@@ -117,24 +117,17 @@ class Verifier(contextlib.AbstractContextManager["Verifier"]):
             return Outcome(Verdict.error, f"the gold is {why}")
         if why := unreadable(answer):
             return CORRECT if answer == gold else Outcome(Verdict.wrong, f"the answer is {why}")
-        outcome = self._decide_exactly(normalise(answer), normalise(gold))
-        if outcome is not None:
-            self._remember((answer, gold), outcome)
-        return outcome
-
-    def _decide_exactly(self, answer: str, gold: str) -> Outcome | None:
-        """Decide a normalised pair by exact comparison or by the limits; None when the engine must decide."""
-        if not gold.strip("${}[]()\\ .,;:~") and "\\{" not in gold:  # `\{\}` is the empty set
+        plain, plain_gold, equal = normalise(answer), normalise(gold), None
+        if not plain_gold.strip("${}[]()\\ .,;:~") and "\\{" not in plain_gold:  # `\{\}` is the empty set
             return Outcome(Verdict.error, "the gold answer is empty")
-        if not answer:
-            return WRONG
         with contextlib.suppress(RecursionError, ValueError, ArithmeticError):  # hostile text must not stop the caller
-            equal = compare(answer, gold, self.policies)
-            if equal is not None:
-                return CORRECT if equal else WRONG
-        if why := beyond_limits(read_answer(remove_thousands(gold))):
+            equal = compare(plain, plain_gold, self.policies) if plain else False
+        if equal is not None:
+            self._remember((answer, gold), CORRECT if equal else WRONG)
+            return CORRECT if equal else WRONG
+        if why := beyond_limits(read_answer(remove_thousands(plain_gold))):
             return Outcome(Verdict.error, f"the gold has {why}")
-        if why := beyond_limits(read_answer(remove_thousands(answer))):
+        if why := beyond_limits(read_answer(remove_thousands(plain))):
             return Outcome(Verdict.wrong, f"the answer has {why}")
         return None
 
