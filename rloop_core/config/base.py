@@ -33,9 +33,7 @@ class InvalidCombination(ValueError):  # noqa: N818
 
     def __init__(self, field: str, what: str, fix: str) -> None:
         super().__init__(what)
-        self.field = field
-        self.what = what
-        self.fix = fix
+        self.field, self.what, self.fix = field, what, fix
 
 
 def refuse_if(wrong: object, field: str, what: str, fix: str) -> None:

@@ -219,9 +219,8 @@ class EvaluateConfig(Section):
 
     def of(self, label: str) -> Self:
         """Return the section with the settings of one set."""
-        settings = next((each.own for each in self.sets if each.label == label), {})
-        update = {name: tuple(value) if name == "k" else value for name, value in settings.items()}
-        return self.model_copy(update=update)
+        own = next((each for each in self.sets if each.label == label), None)
+        return self.model_copy(update=own.model_dump(include=set(SAMPLING), exclude_none=True) if own else {})
 
     @model_validator(mode="after")
     def _possible(self) -> EvaluateConfig:

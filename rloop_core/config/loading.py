@@ -62,7 +62,12 @@ def parse_yaml(text: str, where: str) -> Any:
     if len(text.encode(errors="surrogatepass")) > MOST_BYTES:
         raise ConfigError(f"is longer than {MOST_BYTES // 1024} KiB", field=where, fix="shorten it")
     try:
-        node = yaml.compose(text, _Loader)
+        for event in yaml.parse(text):
+            if isinstance(event, yaml.AliasEvent):  # they can make a small text large
+                raise _refused("aliases are not read", event)
+            if getattr(event, "tag", None):
+                raise _refused("tags are not read", event)
+        node = yaml.compose(text, yaml.BaseLoader)
         return None if node is None else _value(node)
     except RecursionError:
         raise ConfigError(f"is nested deeper than {DEEPEST} levels", field=where, fix="flatten it") from None
@@ -71,18 +76,6 @@ def parse_yaml(text: str, where: str) -> Any:
         line = f" (line {mark.line + 1})" if mark else ""
         what = f"is not valid YAML{line}: {getattr(error, 'problem', None) or error}"
         raise ConfigError(what, field=where, fix="check indentation and quotes") from error
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes: plain scalars have the tag `plain`; aliases, which can make a small text large, are refused."""
-
-    yaml_implicit_resolvers = {None: [("plain", re.compile(""))]}  # noqa: RUF012 - not changed
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node that is no alias."""
-        if self.check_event(yaml.AliasEvent):
-            raise _refused("aliases are not read", self.peek_event())  # type: ignore[no-untyped-call]
-        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
 
 
 def _refused(what: str, place: Any) -> yaml.MarkedYAMLError:
@@ -101,27 +94,19 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 
 def _value(node: Any) -> Any:
-    """Return the value of a node; no key may stand twice, and no tag is read but `!!str`."""
-    kind, tag = type(node), node.tag.removeprefix("tag:yaml.org,2002:")
-    if (kind, tag) == (yaml.SequenceNode, "seq"):
+    """Return the value of a node; no key may stand twice."""
+    if isinstance(node, yaml.SequenceNode):
         return [_value(item) for item in node.value]
-    if (kind, tag) == (yaml.MappingNode, "map"):
+    if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key, value in node.value:
-            name = _whole(key.value) if isinstance(key, yaml.ScalarNode) else None
+            name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name is None or name in found:
                 raise _refused("a key is no name" if name is None else f"{name[:80]!r} is given twice", key)
             found[name] = _value(value)
         return found
-    if kind is not yaml.ScalarNode or tag not in ("plain", "str"):
-        raise _refused("tags are not read", node)
-    scalars = _SCALARS if tag == "plain" else ()
-    return next((convert(node.value) for form, convert in scalars if form.fullmatch(node.value)), _whole(node.value))
-
-
-def _whole(text: str) -> str:
-    """Replace pairs of surrogate escapes, by which JSON writes an emoji, with the character."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    scalars = () if node.style else _SCALARS  # what is quoted is text
+    return next((convert(node.value) for form, convert in scalars if form.fullmatch(node.value)), node.value)
 
 
 def make_config(data: Mapping[str, Any], unknown: Unknown = "forbid") -> Config:
@@ -159,25 +144,20 @@ def assign(data: dict[str, Any], override: str) -> None:
     for key in keys[:-1]:
         if isinstance(target, dict) and target.get(key) is None:
             target[key] = {}
-        target = _entry(target, key, override)
+        target = target[_place(target, key, override)]
         if not isinstance(target, dict | list):
             raise ConfigError(f"{key!r} is not a section", field=f"--set {override}", fix="check the field's path")
-    parsed = parse_yaml(value, f"--set {override}")
-    if isinstance(target, dict):
-        target[keys[-1]] = parsed
-    else:
-        _entry(target, keys[-1], override)
-        target[int(keys[-1])] = parsed
+    target[_place(target, keys[-1], override)] = parse_yaml(value, f"--set {override}")
 
 
-def _entry(target: Any, key: str, override: str) -> Any:
-    """Return the value of a key, or of an index such as the 0 of `evaluate.sets.0.size`."""
+def _place(target: Any, key: str, override: str) -> str | int:
+    """Return a section's key, or a list's index, such as the 0 of `evaluate.sets.0.size`."""
     if isinstance(target, dict):
-        return target[key]
+        return key
     if not (key.isdecimal() and len(key) < 10 and int(key) < len(target)):
         what = f"{key[:80]!r} is not one of the list's {len(target)} entries, counted from 0"
         raise ConfigError(what, field=f"--set {override}", fix="check the field's path")
-    return target[int(key)]
+    return int(key)
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
@@ -197,7 +177,11 @@ def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
     if first["type"] == "missing":
         return ConfigError("is required", field=field, fix="add it")
     given = json.dumps(first.get("input"), default=str)[:60]
-    return ConfigError(f"{first['msg']}, got {given}", field=field, fix=_describe(root, path))
+    names = [part for part in path if not part.isdigit()]
+    section = _section_at(root, names[:-1])
+    told = section.model_fields.get(names[-1]) if section and names else None
+    fix = (told.description if told else None) or "see deployments/configs/demo.yaml"
+    return ConfigError(f"{first['msg']}, got {given}", field=field, fix=fix)
 
 
 def _section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
@@ -213,10 +197,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
-
-
-def _describe(root: type[BaseModel], path: list[str]) -> str:
-    names = [part for part in path if not part.isdigit()]
-    section = _section_at(root, names[:-1])
-    field = section.model_fields.get(names[-1]) if section and names else None
-    return (field.description if field else None) or "see deployments/configs/demo.yaml"

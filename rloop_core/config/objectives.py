@@ -1,4 +1,8 @@
-"""Objectives of exploration: what each is, TRL's arguments for it, and how the losses of micro-batches add up."""
+"""Objectives of exploration: what each is, TRL's arguments for it, and how the losses of micro-batches add up.
+
+r_t is a token's ratio of new to old probability, s = exp(mean_t log r_t) and w those of a whole sequence, A the
+advantage of its group.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 
 class Objective(NamedTuple):
-    """An entry of `explore.objective`. r_t is a token's ratio of new to old probability, A its group's advantage."""
+    """An entry of `explore.objective`."""
 
-    what: str
-    """The objective, and its source."""
     trl: dict[str, Any]
     """Arguments of TRL's GRPOConfig, beside the clip range."""
     divisor: Literal["update", "rows"]
@@ -17,54 +19,26 @@ class Objective(NamedTuple):
     whose share of the update then weighs it."""
 
 
-_TOKEN, _SEQUENCE = {"importance_sampling_level": "token"}, {"importance_sampling_level": "sequence"}
-
 OBJECTIVES: dict[str, Objective] = {
-    "dapo": Objective(
-        "min(r_t A, clip(r_t) A), every token of an update weighs the same (DAPO, arXiv 2503.14476, equation 8)",
-        {"loss_type": "dapo", **_TOKEN},
-        "update",
-    ),
-    "grpo": Objective(
-        "as dapo over the mean of each sequence's tokens: sequences weigh the same (arXiv 2402.03300, equation 3)",
-        {"loss_type": "grpo", **_TOKEN},
-        "rows",
-    ),
-    "dr_grpo": Objective(
-        "A = R - mean, not divided by the group's deviation; token losses divided by rows x max_completion_tokens "
-        "(Dr. GRPO, arXiv 2503.20783)",
-        {"loss_type": "dr_grpo", "scale_rewards": "none", **_TOKEN},
-        "rows",
-    ),
-    "gspo": Objective(
-        "min(s A, clip(s) A), s = exp(mean_t log r_t), one ratio for each sequence (GSPO, arXiv 2507.18071, equation "
-        "5); its clip range is much smaller, such as clip_low 3e-4 and clip_high 4e-4",
-        {"loss_type": "grpo", **_SEQUENCE},
-        "rows",
-    ),
-    "luspo": Objective(
-        "as gspo, each sequence times its length (LUSPO, arXiv 2602.05261)",
-        {"loss_type": "luspo", **_SEQUENCE},
-        "rows",
-    ),
-    "cispo": Objective(
-        "min(r_t, 1 + clip_high) A log pi, no gradient through the ratio, so that no token is left out (CISPO, arXiv "
-        "2506.13585); clip_high is wide, such as 4, and clip_low is not used",
-        {"loss_type": "cispo", **_TOKEN},
-        "update",
-    ),
-    "sapo": Objective(
-        "a smooth gate, sigmoid(tau (r_t - 1)) 4 / tau, in place of the clip, which is not used (SAPO, arXiv "
-        "2511.20347)",
-        {"loss_type": "sapo", **_TOKEN},
-        "rows",
-    ),
-    "vespo": Objective(
-        "phi(w) A log pi, w the ratio of whole sequences, phi a gamma weight in place of the clip, which is not used "
-        "(VESPO, arXiv 2602.10693)",
-        {"loss_type": "vespo", **_TOKEN},
-        "update",
-    ),
+    # min(r_t A, clip(r_t) A), every token of an update weighs the same (DAPO, arXiv 2503.14476, equation 8).
+    "dapo": Objective({"loss_type": "dapo"}, "update"),
+    # As dapo over the mean of each sequence's tokens: sequences weigh the same (arXiv 2402.03300, equation 3).
+    "grpo": Objective({"loss_type": "grpo"}, "rows"),
+    # A = R - mean, not divided by the group's deviation; token losses divided by rows x max_completion_tokens
+    # (Dr. GRPO, arXiv 2503.20783).
+    "dr_grpo": Objective({"loss_type": "dr_grpo", "scale_rewards": "none"}, "rows"),
+    # min(s A, clip(s) A), one ratio for each sequence (GSPO, arXiv 2507.18071, equation 5); its clip range is much
+    # smaller, such as clip_low 3e-4 and clip_high 4e-4.
+    "gspo": Objective({"loss_type": "grpo", "importance_sampling_level": "sequence"}, "rows"),
+    # As gspo, each sequence times its length (LUSPO, arXiv 2602.05261).
+    "luspo": Objective({"loss_type": "luspo", "importance_sampling_level": "sequence"}, "rows"),
+    # min(r_t, 1 + clip_high) A log pi, no gradient through the ratio, so that no token is left out (CISPO, arXiv
+    # 2506.13585); clip_high is wide, such as 4, and clip_low is not used.
+    "cispo": Objective({"loss_type": "cispo"}, "update"),
+    # A smooth gate, sigmoid(tau (r_t - 1)) 4 / tau, in place of the clip, which is not used (SAPO, arXiv 2511.20347).
+    "sapo": Objective({"loss_type": "sapo"}, "rows"),
+    # phi(w) A log pi, phi a gamma weight in place of the clip, which is not used (VESPO, arXiv 2602.10693).
+    "vespo": Objective({"loss_type": "vespo"}, "update"),
 }
 """By name. An objective of one's own is a function, `module:function`; see `training.trainer`."""
 
@@ -73,7 +47,8 @@ def trl_arguments(objective: str, clip_low: float, clip_high: float) -> dict[str
     """Return GRPOConfig's arguments; those of a function's own objective are dapo's."""
     trl = OBJECTIVES.get(objective, OBJECTIVES["dapo"]).trl
     ceiling = 1 + clip_high if objective == "cispo" else clip_high  # TRL's is the ratio's for cispo
-    return {"scale_rewards": "group", **trl, "epsilon": clip_low, "epsilon_high": ceiling}
+    shared = {"scale_rewards": "group", "importance_sampling_level": "token"}
+    return {**shared, **trl, "epsilon": clip_low, "epsilon_high": ceiling}
 
 
 def divisor(objective: str) -> Literal["update", "rows"]:

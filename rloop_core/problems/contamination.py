@@ -8,7 +8,7 @@ A training problem is contaminated by an evaluation problem when
 
 An n-gram alone also matches phrases that many problems use; the share alone matches problems on one subject. Phrases
 that ten evaluation problems have in common do not count. Numbers are words: a copy with other numbers counts when
-enough of the text between them is equal, and its match says that the numbers differ. The share is relative to the
+enough of the text between them is equal. The share is relative to the
 evaluation problem: one inside a longer training problem counts, and a training problem that is a small part of a long
 evaluation problem does not. The order of sentences has little effect. Rule 1 alone applies to evaluation problems of
 fewer than n words, and to two problems of generators, which differ in their numbers only.
@@ -110,8 +110,6 @@ class Match:
     evaluation_id: str
     containment: float
     """Share of the evaluation problem's distinct 3-grams in the training problem; 1 when equal."""
-    same_numbers: bool
-    """Both have the same numbers, equally often."""
     training: str
     evaluation: str
     """The texts; from data sets, so not trusted."""
@@ -160,23 +158,17 @@ class _Index:
         text = words(problem.problem)
         plain = self._without_common(_without_brackets(text))
         equal = self._equal.get(text, [])
-        for other in equal:
-            yield self._match("equal", problem, other, 1.0, True)
+        found: list[tuple[Literal["equal", "overlap"], int, float]] = [("equal", other, 1.0) for other in equal]
         sharing = {owner for gram in _grams(plain, NGRAM) for owner in self._owners.get(gram, ())}
         triples = _grams(plain, 3)
         for other in sorted(sharing.difference(equal)):
             wanted = _grams(self._texts[other], 3)
             share = len(wanted & triples) / len(wanted)
             if share >= CONTAINMENT:
-                same_numbers = _numbers(plain) == _numbers(self._texts[other])
-                yield self._match("overlap", problem, other, share, same_numbers)
-
-    def _match(
-        self, kind: Literal["equal", "overlap"], problem: Problem, other: int, share: float, same_numbers: bool
-    ) -> Match:
-        label, evaluation = self._problems[other]
-        texts = problem.problem, evaluation.problem
-        return Match(kind, problem.id, label, evaluation.id, round(share, 4), same_numbers, *texts)
+                found.append(("overlap", other, round(share, 4)))
+        for kind, other, share in found:
+            label, evaluation = self._problems[other]
+            yield Match(kind, problem.id, label, evaluation.id, share, problem.problem, evaluation.problem)
 
     def _without_common(self, text: Words) -> Words:
         """Return a text without the words of common phrases, which are boilerplate."""
@@ -191,10 +183,6 @@ def _starts(text: Words, n: int) -> range:
 
 def _grams(text: Words, n: int) -> set[Words]:
     return {text[start : start + n] for start in _starts(text, n)}
-
-
-def _numbers(text: Words) -> Counter[str]:
-    return Counter(word for word in text if word[0].isdigit() or word[0] == ".")
 
 
 def _without_brackets(text: Words) -> Words:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,34 +51,25 @@ def file_rows(path: str, columns: Sequence[str]) -> Rows:
     if not local.is_file():
         what = "is a folder, not a file" if local.is_dir() else "no such file"
         raise ProblemsError(f"{what}: {path}", field="source", fix="give the path of a JSONL or parquet file")
-    total = None
     if local.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        try:
-            total = pq.read_metadata(local).num_rows
-        except (OSError, ValueError) as error:
-            raise _unreadable(path, error) from error
-        return Rows(_explained(_parquet_rows(local, columns), path), total)
-    return Rows(_explained(_json_rows(local) if local.suffix == ".json" else _jsonl_rows(local), path))
+        with _explained(local):
+            return Rows(_parquet_rows(local, columns), pq.read_metadata(local).num_rows)
+    return Rows(_json_rows(local) if local.suffix == ".json" else _jsonl_rows(local))
 
 
-def _explained(rows: Iterator[Row], path: str) -> Iterator[Row]:
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        yield from rows
+        yield
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: str, error: Exception) -> ProblemsError:
-    reason = str(error).partition("\n")[0][:160]
-    return ProblemsError(
-        f"cannot read {path}: {reason}", field="source", fix="check its permissions, or write it again"
-    )
+        what = f"cannot read {path}: {str(error).partition(chr(10))[0][:160]}"
+        raise ProblemsError(what, field="source", fix="check its permissions, or write it again") from error
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
-    with path.open("rb") as lines:
+    with _explained(path), path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield f"line {number}", _parsed(line)
@@ -91,7 +83,8 @@ def _parsed(line: bytes) -> Any:
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
-    rows = _parsed(path.read_bytes())
+    with _explained(path):
+        rows = _parsed(path.read_bytes())
     if isinstance(rows, list):
         yield from ((f"entry {number}", row) for number, row in enumerate(rows, start=1))
     else:  # JSON lines named .json, or a broken file
@@ -102,7 +95,7 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     # Without pre-buffering, a file with one huge row group takes no more memory than one with many.
-    with pq.ParquetFile(path, pre_buffer=False) as table:
+    with _explained(path), pq.ParquetFile(path, pre_buffer=False) as table:
         wanted = top_level(columns, table.schema_arrow.names)
         yield from batch_rows(table.iter_batches(batch_size=_PARQUET_BATCH, columns=wanted))
 
@@ -183,11 +176,11 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
     except (TypeError, ValueError, AssertionError) as error:
         what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
-    return Rows(((f"entry {number}", _generated_row(entry)) for number, entry in enumerate(entries, start=1)), size)
-
-
-def _generated_row(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"problem": entry["question"], "answer": entry["answer"], "metadata": plain_metadata(entry["metadata"])}
+    rows = (
+        {"problem": each["question"], "answer": each["answer"], "metadata": plain_metadata(each["metadata"])}
+        for each in entries
+    )
+    return Rows(((f"entry {number}", row) for number, row in enumerate(rows, start=1)), size)
 
 
 def plain_metadata(value: Any) -> Any:

@@ -27,10 +27,8 @@ DAPO_AFTER = 'Remember to put your answer on its own line after "Answer:".'
 """DAPO's data set has these two instructions around each problem; loading removes them."""
 
 _TODAY = date(2024, 7, 26)
-_CODES = {code: _TODAY.strftime(code) for code in map("%{}".format, "aAbBcdHIjmMpSUwWxXyYfzZ")} | {
-    "%-d": "26",
-    "%-m": "7",
-}
+_CODES = {code: _TODAY.strftime(code) for code in map("%{}".format, "aAbBcdHIjmMpSUwWxXyYfzZ")}
+_CODES |= {"%-d": "26", "%-m": "7"}
 _CLOCK = (
     "{%- macro strftime_now(format) %}{{ format"
     + "".join(f" | replace({code!r}, {text!r})" for code, text in _CODES.items())

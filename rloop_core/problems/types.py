@@ -32,14 +32,9 @@ def _marked(run: re.Match[str]) -> str:
     return marked
 
 
-def normalised_problem(text: str) -> str:
-    """Return the text that identifies a problem: NFKC, case-folded, single spaces, stripped."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
 def problem_id(text: str) -> str:
-    """Return the first 16 hex digits of the SHA-256 of the normalised problem text."""
-    return _hash(normalised_problem(text))
+    """Return the first 16 hex digits of the SHA-256 of the problem's text in NFKC, case-folded, with single spaces."""
+    return _hash(" ".join(unicodedata.normalize("NFKC", text).casefold().split()))
 
 
 def exact_id(text: str) -> str:

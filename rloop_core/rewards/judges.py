@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.config.evaluation import REWARDS
@@ -37,7 +38,7 @@ Item = tuple[Problem, str, bool]
 """A problem, a completion to it, and whether that ended by itself."""
 
 
-class Judges:
+class Judges(AbstractContextManager["Judges"]):
     """Judges completions, each by the reward of its problem's set; a context manager that owns worker processes."""
 
     def __init__(self, config: Config) -> None:
@@ -50,13 +51,13 @@ class Judges:
 
     def judge_many(self, items: Sequence[Item]) -> list[Judgement]:
         """Judge completions, in order. One that did not end by itself is `truncated`."""
-        judgements: list[Judgement] = [Judgement(Verdict.error, None, 0)] * len(items)
-        by_function = [place for place, (problem, _, _) in enumerate(items) if self._name(problem) != "math"]
-        by_verifier = sorted(set(range(len(items))) - set(by_function))
-        for places, judge in ((by_verifier, self._by_verifier), (by_function, self._by_function)):
-            for place, judgement in zip(places, judge([items[place] for place in places]), strict=True):
-                judgements[place] = judgement
-        return judgements
+        names = [self._name(problem) for problem, _, _ in items]
+        for_verifier = [item for name, item in zip(names, items, strict=True) if name == "math"]
+        for_functions = [item for name, item in zip(names, items, strict=True) if name != "math"]
+        plain = [(completion, problem.gold, finished) for problem, completion, finished in for_verifier]
+        by_verifier = iter(self._verifier.judge_many(plain))
+        by_function = iter(self._by_function(for_functions))
+        return [next(by_verifier if name == "math" else by_function) for name in names]
 
     def refused_golds(self, problems: ProblemSet) -> list[Problem]:
         """Return the problems that no completion could solve: their gold, as the answer, is not judged correct.
@@ -73,9 +74,6 @@ class Judges:
         self._verifier.close()
         self._pool.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -86,9 +84,6 @@ class Judges:
         if self._name(problem) in ("math", "exact", "choice", "reasoning_gym"):
             return judgement.verdict is Verdict.correct
         return judgement.verdict not in (Verdict.error, Verdict.timeout)
-
-    def _by_verifier(self, items: Sequence[Item]) -> list[Judgement]:
-        return self._verifier.judge_many([(completion, each.gold, finished) for each, completion, finished in items])
 
     def _by_function(self, items: Sequence[Item]) -> list[Judgement]:
         finished = [place for place, (_, _, is_finished) in enumerate(items) if is_finished]

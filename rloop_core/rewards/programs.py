@@ -22,7 +22,6 @@ import json
 import os
 import re
 import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -32,15 +31,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import psutil
 
 from rloop_core.rewards import sandbox
 
 _BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_PYTHON = os.path.realpath(sys.executable)
+"""The interpreter without its virtual environment: a program has the standard library alone."""
 _CLOCK_FACTOR = 4.0
-_READ_BYTES = 65536
 SECONDS = 5
 """Processor time of a program; four times as many may pass on the clock."""
 _MEMORY_MB = 512
@@ -50,7 +50,7 @@ _PROCESSES = 16
 _FILE_MB = 16
 """Size of each file that it writes, in MiB."""
 _OUTPUT_BYTES = 1 << 20
-"""Standard output; a program that writes more is ended."""
+"""Standard output; a program that writes more has failed."""
 
 
 class Run(NamedTuple):
@@ -65,12 +65,7 @@ class Run(NamedTuple):
 @lru_cache(maxsize=1)
 def confinement() -> bool:
     """Return True if programs run without network, other processes and other files; False if only limits hold."""
-    return sys.platform == "linux" and _start("pass", "", confine=True).status == 0
-
-
-def run_program(program: str, text: str = "") -> Run:
-    """Run a Python program with a text as its standard input, confined as far as this system allows."""
-    return _start(program, text, confine=confinement())
+    return sys.platform == "linux" and run_program("pass", confine=True).status == 0
 
 
 def passed(completion: str, gold: str) -> float | None:
@@ -93,10 +88,8 @@ def parse_tests(gold: str) -> Sequence[tuple[str, str] | str]:
     """Return (input, output) pairs, or asserts; ValueError for text that is not JSON in one of the three forms."""
     content = json.loads(gold)
     if isinstance(content, dict) and {"inputs", "outputs"} <= content.keys():
-        content = [
-            {"input": text, "output": expected}
-            for text, expected in zip(content["inputs"], content["outputs"], strict=True)
-        ]
+        pairs = zip(content["inputs"], content["outputs"], strict=True)
+        content = [{"input": text, "output": expected} for text, expected in pairs]
     if isinstance(content, list) and content:
         if all(isinstance(each, str) for each in content):
             return content
@@ -161,9 +154,13 @@ def _holds(expected: tuple[str, Any] | None, said: str) -> bool:
     return False
 
 
-def _start(program: str, text: str, *, confine: bool) -> Run:
-    """Run a program in an empty folder, and delete the folder."""
-    with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, tempfile.TemporaryFile() as given:
+def run_program(program: str, text: str = "", *, confine: bool | None = None) -> Run:
+    """Run a Python program with a text as its standard input, in an empty folder that is deleted then.
+
+    It is confined where this system allows it; `confine` insists, and the program does not run where it does not.
+    """
+    temporary = tempfile.TemporaryFile
+    with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, temporary() as given, temporary() as printed:
         folder, root = Path(top, "folder"), Path(top, "root")
         folder.mkdir()
         root.mkdir()
@@ -172,11 +169,11 @@ def _start(program: str, text: str, *, confine: bool) -> Run:
         given.write(text.encode("utf-8", errors="replace"))
         given.seek(0)
         settings = {
-            "command": [_python(), "-I", "-S", str(folder / "program.py")],
+            "command": [_PYTHON, "-I", "-S", str(folder / "program.py")],
             "folder": str(folder),
             "root": str(root),
-            "readable": sorted({sys.base_prefix, str(Path(_python()).parent.parent)}),
-            "confine": confine,
+            "readable": sorted({sys.base_prefix, str(Path(_PYTHON).parent.parent)}),
+            "confine": confinement() if confine is None else confine,
             "limits": {
                 "RLIMIT_CPU": SECONDS,
                 "RLIMIT_AS": _MEMORY_MB << 20,
@@ -189,49 +186,32 @@ def _start(program: str, text: str, *, confine: bool) -> Run:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", sandbox.__file__, json.dumps(settings)],
             stdin=given,
-            stdout=subprocess.PIPE,
+            stdout=printed,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
-            run = _outcome(process, time.monotonic() + SECONDS * _CLOCK_FACTOR)
+            run = _outcome(process, printed)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             status = process.wait()
-            if process.stdout:
-                process.stdout.close()
         return run if run.status else run._replace(status=status if status >= 0 else 128 - status)
 
 
-def _python() -> str:
-    """Return the interpreter without its virtual environment: the program has the standard library alone."""
-    return os.path.realpath(sys.executable)
-
-
-def _outcome(process: subprocess.Popen[bytes], deadline: float) -> Run:
-    """Read a program's output until it ends (status 0), its time is up or it writes too much.
+def _outcome(process: subprocess.Popen[bytes], printed: IO[bytes]) -> Run:
+    """Return what a program has printed when it ends (status 0); no output if its time is up or it wrote too much.
 
     It is not waited for: its process group, which is killed next, could be another's by then.
     """
-    assert process.stdout is not None
-    output = bytearray()
-    descriptor = process.stdout.fileno()
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    while len(output) <= _OUTPUT_BYTES:
-        left = deadline - time.monotonic()
-        if left <= 0 or not waiting.poll(left * 1000):
-            return Run(128 + signal.SIGXCPU, "")
-        chunk = os.read(descriptor, _READ_BYTES)
-        if not chunk:
-            break
-        output += chunk
-    else:
-        return Run(128 + signal.SIGXFSZ, "")
+    deadline = time.monotonic() + SECONDS * _CLOCK_FACTOR
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
             return Run(128 + signal.SIGXCPU, "")
-        time.sleep(0.001)
+        time.sleep(0.002)
+    printed.seek(0)
+    output = printed.read(_OUTPUT_BYTES + 1)
+    if len(output) > _OUTPUT_BYTES:
+        return Run(128 + signal.SIGXFSZ, "")
     return Run(0, output.decode("utf-8", errors="replace"))

@@ -25,8 +25,8 @@ _SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/sbin", "/etc/ld.so.cache", "/etc/
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _FIRST_USER, _USERS = 200_000, 100_000
 """User ids that no account has, one for each program, so that limits on processes count one program alone."""
-NOT_CONFINED = 101
-"""Exit status of a program that was not started, since the confinement that it needs is refused here."""
+NOT_STARTED = 101
+"""Exit status of a program that was not started, for instance since confinement is refused here."""
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -37,15 +37,13 @@ def main(settings: dict[str, Any]) -> None:
     if owner is not None:
         for path in (folder, *(str(each) for each in Path(folder).iterdir())):
             os.chown(path, owner, owner)
-    confined = False
     if settings["confine"]:
         try:
             _enter_namespaces(libc, alone=owner is None)
             _await_child(libc, os.fork())
-            _change_root(libc, root, [folder], settings["readable"])
-            confined = True
+            _change_root(libc, root, folder, settings["readable"])
         except OSError:
-            os._exit(NOT_CONFINED)
+            os._exit(NOT_STARTED)
     os.chdir(folder)
     if owner is not None:
         os.setgroups([])
@@ -62,7 +60,7 @@ def main(settings: dict[str, Any]) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
     with contextlib.suppress(OSError):
         os.execve(settings["command"][0], settings["command"], environment)  # noqa: S606
-    os._exit(NOT_CONFINED if confined else 127)
+    os._exit(NOT_STARTED)
 
 
 def _enter_namespaces(libc: ctypes.CDLL, *, alone: bool) -> None:
@@ -87,11 +85,11 @@ def _await_child(libc: ctypes.CDLL, child: int) -> None:
     os._exit(os.WEXITSTATUS(status))
 
 
-def _change_root(libc: ctypes.CDLL, root: str, writable: list[str], readable: list[str]) -> None:
+def _change_root(libc: ctypes.CDLL, root: str, folder: str, readable: list[str]) -> None:
     """Make `root` the file system: what Python needs, read-only, and the program's folder."""
     _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE)
     _mount(libc, "tmpfs", root, "tmpfs", _NO_SUID | _NO_DEVICES, "size=1m,mode=755")
-    for path in map(Path, (*_SYSTEM, *_DEVICES, *readable, *writable)):
+    for path in map(Path, (*_SYSTEM, *_DEVICES, *readable, folder)):
         target = Path(root + str(path))
         if not path.exists() or target.exists():
             continue
@@ -104,7 +102,7 @@ def _change_root(libc: ctypes.CDLL, root: str, writable: list[str], readable: li
         else:
             target.touch()
         _mount(libc, str(path), str(target), None, _BIND | _RECURSIVE)
-        if str(path) not in (*writable, *_DEVICES):
+        if str(path) not in (folder, *_DEVICES):
             with contextlib.suppress(OSError):  # some flags of a mount cannot be changed in a user namespace
                 _mount(libc, None, str(target), None, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID)
     os.chroot(root)

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Self
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier.compare.answers import compare
@@ -27,7 +26,7 @@ _BEST = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
 """One equal gold of several suffices; `wrong` needs all golds to be decided."""
 
 
-class Verifier:
+class Verifier(contextlib.AbstractContextManager["Verifier"]):
     """Judges completions against golds; a context manager, since it may own worker processes.
 
     Steps: extract the answer (`read.extract`), apply policies, limits and cache, compare exactly, and otherwise ask the
@@ -80,12 +79,8 @@ class Verifier:
         """Judge one completion."""
         return self.judge_many([(completion, gold, finished)])[0]
 
-    def compare_many(self, pairs: Sequence[tuple[str, Gold]]) -> list[Verdict]:
-        """Return one verdict for each (extracted answer, gold) pair, order kept; equal pairs are compared once."""
-        return [outcome.verdict for outcome in self._decide(pairs)]
-
     def _decide(self, comparisons: Sequence[tuple[str, Gold]]) -> list[Outcome]:
-        """Return one outcome for each (answer, gold)."""
+        """Return one outcome for each (answer, gold), order kept; equal pairs are compared once."""
         plans: list[list[tuple[str, str]] | Outcome] = []
         known: dict[tuple[str, str], Outcome] = {}
         undecided: list[tuple[str, str]] = []
@@ -122,24 +117,17 @@ class Verifier:
             return Outcome(Verdict.error, f"the gold is {why}")
         if why := unreadable(answer):
             return CORRECT if answer == gold else Outcome(Verdict.wrong, f"the answer is {why}")
-        outcome = self._decide_exactly(normalise(answer), normalise(gold))
-        if outcome is not None:
-            self._remember((answer, gold), outcome)
-        return outcome
-
-    def _decide_exactly(self, answer: str, gold: str) -> Outcome | None:
-        """Decide a normalised pair by exact comparison or by the limits; None when the engine must decide."""
-        if not gold.strip("${}[]()\\ .,;:~") and "\\{" not in gold:  # `\{\}` is the empty set
+        plain, plain_gold, equal = normalise(answer), normalise(gold), None
+        if not plain_gold.strip("${}[]()\\ .,;:~") and "\\{" not in plain_gold:  # `\{\}` is the empty set
             return Outcome(Verdict.error, "the gold answer is empty")
-        if not answer:
-            return WRONG
         with contextlib.suppress(RecursionError, ValueError, ArithmeticError):  # hostile text must not stop the caller
-            equal = compare(answer, gold, self.policies)
-            if equal is not None:
-                return CORRECT if equal else WRONG
-        if why := beyond_limits(read_answer(remove_thousands(gold))):
+            equal = compare(plain, plain_gold, self.policies) if plain else False
+        if equal is not None:
+            self._remember((answer, gold), CORRECT if equal else WRONG)
+            return CORRECT if equal else WRONG
+        if why := beyond_limits(read_answer(remove_thousands(plain_gold))):
             return Outcome(Verdict.error, f"the gold has {why}")
-        if why := beyond_limits(read_answer(remove_thousands(answer))):
+        if why := beyond_limits(read_answer(remove_thousands(plain))):
             return Outcome(Verdict.wrong, f"the answer has {why}")
         return None
 
@@ -154,9 +142,6 @@ class Verifier:
     def close(self) -> None:
         """End the worker processes."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -74,7 +74,7 @@ def test_plain_values_have_the_same_limits_as_files_and_a_json_form():
         ("x: !!python/object/apply:os.system ['true']", "tags are not read"),
         ("x: !!set {a, b}", "tags are not read"), ("x: !!map 3", "tags are not read"),
         ("seed: !!int 3", "tags are not read"), (f"seed: {'9' * 5000}", "seed: Input should be a valid integer"),
-        ("problems: " + "[" * 5000, "nested deeper"), ("? " * 5000, "nested deeper"),
+        ("problems: " + "[" * 5000 + "]" * 5000, "nested deeper"), ("? " * 5000, "nested deeper"),
         ('name: "\\ud800"', "holds half a character"), (f"name: {'x' * 300_000}", "is longer than 256 KiB"),
     ],
 )  # fmt: skip

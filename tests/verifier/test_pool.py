@@ -118,12 +118,13 @@ def test_a_flood_of_hangs_is_cut_short(pool: WorkerPool, monkeypatch: pytest.Mon
 def test_a_worker_without_memory_costs_no_verdict() -> None:
     with Verifier() as verifier:
         pairs = [(f"{i}\\sin^2 x+{i}\\cos^2 x", gold) for i, gold in ((3, "3"), (4, "5"), (6, "6"))]
-        verifier.compare_many([("2\\sin^2 x+2\\cos^2 x", "2")])
+        verifier.judge("\\boxed{2\\sin^2 x+2\\cos^2 x}", "2")
         (worker,) = verifier._pool._idle
         status = Path(f"/proc/{worker.process.pid}/status").read_text()
         size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) * 1024
         resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (size, size))
-        assert verifier.compare_many(pairs) == [Verdict.correct, Verdict.wrong, Verdict.correct]
+        judged = verifier.judge_many([(f"\\boxed{{{answer}}}", gold, True) for answer, gold in pairs])
+        assert [one.verdict for one in judged] == [Verdict.correct, Verdict.wrong, Verdict.correct]
         assert worker not in verifier._pool._idle  # it ran out, and another took over
 
 

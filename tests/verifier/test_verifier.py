@@ -25,8 +25,8 @@ def test_equal_mathematics_is_correct_and_other_or_meaningless_answers_are_not(v
     judged = verifier.judge_many([(boxed(answer), gold, True) for answer, gold in EQUAL + DIFFERENT])
     assert judged[: len(EQUAL)] == [Judgement(Verdict.correct, answer, 1) for answer, _ in EQUAL]
     assert {one.verdict for one in judged[len(EQUAL) :]} <= {Verdict.wrong, Verdict.no_answer}
-    turned = verifier.compare_many([(gold, answer) for answer, gold in EQUAL + DIFFERENT])
-    assert [verdict is Verdict.correct for verdict in turned] == [True] * len(EQUAL) + [False] * len(DIFFERENT)
+    turned = verifier.judge_many([(boxed(gold), answer, True) for answer, gold in EQUAL + DIFFERENT])
+    assert [one.verdict is Verdict.correct for one in turned] == [True] * len(EQUAL) + [False] * len(DIFFERENT)
 
 
 small = st.integers(-9, 9)
@@ -42,7 +42,8 @@ def test_quotients_of_surds_are_exact(verifier: Verifier, a: int, b: int, c: int
         quotient = f"\\frac{{{a}+({b}){r}}}{{{c}+({d}){r}}}"
         top = f"{a * c - b * d * root}+({b * c - a * d}){r}"
         pairs = [(quotient, f"({top})/({norm})"), (quotient, f"({top}+1)/({norm})")]
-        assert verifier.compare_many(pairs) == [Verdict.correct, Verdict.wrong]
+        judged = verifier.judge_many([(boxed(answer), gold, True) for answer, gold in pairs])
+        assert [one.verdict for one in judged] == [Verdict.correct, Verdict.wrong]
 
 
 def test_each_way_to_have_no_verdict(verifier: Verifier) -> None:
@@ -90,7 +91,7 @@ _PIECES = ["\t", " OR ", *_WRITTEN.split(), "\x0crac"]
 @given(st.lists(st.sampled_from(_PIECES), min_size=1, max_size=8).map("".join))
 def test_every_text_equals_itself_however_damaged(verifier: Verifier, text: str) -> None:
     """Damaged golds are repaired, answers are not."""
-    assert verifier.compare_many([(text, text)])[0] in (Verdict.correct, Verdict.error)
+    assert verifier._decide([(text, text)])[0].verdict in (Verdict.correct, Verdict.error)
 
 
 def test_order_is_kept_among_fast_slow_and_undecided_items(verifier: Verifier) -> None:

@@ -27,22 +27,15 @@ _BARE_FORMULA = re.compile(r"([^\n$]{1,40}?)(?:\$|\\\)|\\\])")
 _BARE_VALUE = re.compile(r"([+-]?\d+(?:[.,/]\d+)*%?|[A-Za-z](?![A-Za-z]))")
 
 
-class _Boxes(NamedTuple):
-    r"""The boxes of a text: `\boxed{...}`, `\fbox{...}`, `\framebox{...}`, `\boxed 7`."""
+def _find_boxes(text: str) -> tuple[int, str | None, int]:
+    r"""Return the number of boxes opened, the content of the outermost box that closes last, and where that box ends.
 
-    opened: int
-    """Number of boxes opened; nested boxes count as one."""
-    last: str | None
-    """Content of the outermost box that closes last; None when the last box is empty or never closes."""
-    end: int
-    """Position in the text where that box ends."""
-
-
-def _find_boxes(text: str) -> _Boxes:
-    """Return the outermost boxes of the text. Prose that only mentions the command opens none."""
+    Boxes are `\boxed{...}`, `\fbox{...}`, `\framebox{...}`, `\boxed 7`; nested ones count as one, and prose that only
+    mentions the command opens none. The content is None when the last box is empty or never closes.
+    """
     first = _FIRST_BOX.search(text)
     if first is None:
-        return _Boxes(0, None, 0)
+        return 0, None, 0
     open_braces: list[int] = []  # for a box, the start of its content; -1 for any other brace
     open_boxes = count = 0
     content_start = -1  # of the latest box
@@ -70,8 +63,8 @@ def _find_boxes(text: str) -> _Boxes:
             elif token.end() == len(text):
                 count, content_start = count + (not open_boxes), token.end()
     if last is None or content_start > last[1]:
-        return _Boxes(count, None, len(text))
-    return _Boxes(count, text[last[0] : last[1]].strip() or None, last[2])
+        return count, None, len(text)
+    return count, text[last[0] : last[1]].strip() or None, last[2]
 
 
 # Possessive: two runs of spaces side by side would be divided in every way.
@@ -82,10 +75,9 @@ _HEADER = re.compile(
 )
 _HASHES = re.compile(r"^####[ \t]*([-+]?\$?\d[\d.,/]*%?)[ \t]*$", re.MULTILINE)
 _TAG = re.compile(r"<answer>\s*+([^<\s][^<]*+)</answer>", re.IGNORECASE)
-_LINE = re.compile(r"[^\n\r]*")
+_LINE = re.compile(r"\s*([^\n\r]*)")
 _DELIMITERS_ONLY = re.compile(r"[\s*_`$\\\[\](){}>#~-]*")
 _FENCE = re.compile(r"(?:```|~~~)[^`~]*")
-_BLANK = re.compile(r"\s*")
 _LEAD = re.compile(
     r"(?:(?:so|thus|hence|therefore|then)\b[ ,]*)?(?:the|my|our)\s+(?:(?:final|correct)\s+)*"
     r"answer\s*(?:is|=|:)\s*:?\s*",
@@ -112,11 +104,10 @@ def _find_answer_line(text: str) -> tuple[str | None, int, bool] | None:
         return (hashes.group(1), hashes.end(), False) if hashes else None
     at = header.end()
     while at < len(text):
-        blank = _BLANK.match(text, at)
-        line = _LINE.match(text, blank.end() if blank else at)
+        line = _LINE.match(text, at)
         assert line is not None  # matches anywhere
-        if not (_DELIMITERS_ONLY.fullmatch(line.group()) or _FENCE.fullmatch(line.group())):
-            answer, more = _clean_answer_line(line.group())
+        if not (_DELIMITERS_ONLY.fullmatch(line.group(1)) or _FENCE.fullmatch(line.group(1))):
+            answer, more = _clean_answer_line(line.group(1))
             return answer, line.end(), more
         at = line.end() + 1
     return None, len(text), False
@@ -132,8 +123,7 @@ def _clean_answer_line(line: str) -> tuple[str | None, bool]:
     answer = _strip_emphasis(line)
     if len(answer) > _MAX_LINE:
         return answer, False  # beyond every limit: always `wrong`
-    lead = _LEAD.match(answer)
-    if lead:
+    if lead := _LEAD.match(answer):
         answer = _strip_emphasis(answer[lead.end() :])
     masked = _FORMULA.sub(lambda formula: "x" * len(formula.group()), answer)
     tail = _EXPLANATION.search(masked)
@@ -168,7 +158,6 @@ _TURN_START = re.compile(
 _FINAL_CHANNEL = re.compile(r"<\|channel\|>final<\|message\|>")
 _OTHER_TURN = re.compile(r"<\|start\|>(?!assistant)")
 _THOUGHT_END = "</think>"
-_WORDS_AFTER = "words after the answer"
 _WORDLESS = re.compile(r"(?:\\(?:end|begin)\{\w+\*?\}|\\[^A-Za-z0-9]|</?\w+>|[^\w\\<]|_)*+")
 
 
@@ -206,25 +195,17 @@ def extract(completion: str, policies: Policies = DEFAULT) -> Extraction:
 
 def _final_answer(text: str, policies: Policies) -> Extraction | None:
     """Return the answer of a text; None when it has neither a box nor an answer line."""
-    boxes = _find_boxes(text)
-    if boxes.opened:
-        if boxes.last is None:
-            return Extraction(None, boxes.opened)
-        refused: str | None = None
-        if policies.boxes == "single" and boxes.opened > 1:
-            refused = f"{boxes.opened} boxed answers"
-        elif policies.text_after == "refuse" and _has_words(text, boxes.end):
-            refused = _WORDS_AFTER
-        return Extraction(boxes.last, boxes.opened, refused)
-    line = _find_answer_line(text)
-    if line is None:
-        return None
-    answer, end, more = line
-    strict = policies.text_after == "refuse" and (more or _has_words(text, end))
-    return Extraction(answer, 0, _WORDS_AFTER if strict else None)
-
-
-def _has_words(text: str, start: int) -> bool:
-    """Return True if letters or digits follow after this position."""
-    wordless = _WORDLESS.match(text, start)
-    return wordless is None or wordless.end() < len(text)
+    opened, answer, end = _find_boxes(text)
+    more, refused = False, None
+    if not opened:
+        line = _find_answer_line(text)
+        if line is None:
+            return None
+        answer, end, more = line
+    elif answer is None:
+        return Extraction(None, opened)
+    if policies.boxes == "single" and opened > 1:
+        refused = f"{opened} boxed answers"
+    elif policies.text_after == "refuse" and (more or not _WORDLESS.fullmatch(text, end)):
+        refused = "words after the answer"
+    return Extraction(answer, opened, refused)

@@ -111,11 +111,6 @@ _ODD_POWER = {"square": 2, "sq": 2, "sq.": 2, "cubic": 3, "cu": 3, "cu.": 3}
 _POWER_AFTER = {"squared": 2, "cubed": 3}
 
 
-def _fraction(text: str) -> Fraction:
-    top, _, bottom = text.partition("/")
-    return Fraction(top) / Fraction(bottom or 1)
-
-
 @lru_cache(maxsize=1)
 def _all_units() -> dict[str, Unit]:
     """Return the unit of every symbol and word, including those with a prefix."""
@@ -127,7 +122,8 @@ def _all_units() -> dict[str, Unit]:
         dimension = tuple(sorted((part.group(1), int(part.group(2) or 1)) for part in parts if part))
         for text in units.split(", "):
             *names, factor = text.split()
-            unit = Unit(dimension, _fraction(factor))
+            top, _, bottom = factor.partition("/")
+            unit = Unit(dimension, Fraction(top) / Fraction(bottom or 1))
             known |= {name.removeprefix("*"): unit for name in names}
             for name in (name[1:] for name in names if name.startswith("*")):
                 prefixes = _WORD_PREFIXES if len(name) > 3 and name.islower() else _SYMBOL_PREFIXES
