@@ -47,7 +47,7 @@ def test_another_process_generates_the_same_problems() -> None:
 
 
 @pytest.mark.process
-def test_every_task_loads_with_golds_that_its_reward_accepts() -> None:
+def test_every_task_loads_with_golds_that_its_reward_accepts_and_nonsense_is_wrong() -> None:
     """All tasks that generate by themselves; `composite` needs others."""
     from reasoning_gym.factory import DATASETS
 
@@ -61,3 +61,5 @@ def test_every_task_loads_with_golds_that_its_reward_accepts() -> None:
         for each in sets:
             loaded = load_problems(each)
             assert len(loaded) >= 1 and judges.refused_golds(loaded) == [], each.label
+            (found,) = judges.judge_many([(loaded.problems[0], "\\boxed{nonsense}", True)])
+            assert str(found.verdict) == "wrong", each.label
