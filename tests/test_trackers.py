@@ -18,9 +18,10 @@ from rloop_core import trackers
 from rloop_core.errors import ConfigError
 from rloop_core.stages import preflight
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Store
+from rloop_core.store import Store, manifest_key
 from rloop_core.trackers import check_trackers, tracked
 from tests.conftest import ROOT, small_config
+from tests.stages.running import launch_here
 
 Metrics = dict[str, dict[int, float]]
 SECRET = "5e3cfe7-a-secret-that-nobody-may-see"
@@ -122,18 +123,16 @@ def test_a_run_of_wandb_or_trackio_has_a_name_and_is_resumed(
 @pytest.mark.process
 def test_explore_and_rft_log_and_compute_the_same_as_without(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    digests = {}
+    store, digests = Store(str(tmp_path / "store")), []
     for report_to in ([], ["tensorboard"]):
-        folder = tmp_path / (report_to or ["none"])[0]
-        placement = {"store": str(folder / "store"), "report_to": report_to, "tracker_folder": str(folder / "t")}
+        placement = {"store": store.uri, "report_to": report_to, "tracker_folder": str(tmp_path / "t")}
         config = small_config(filter={"threshold": 0.9}, rft={"batch_trajectories": 8}, placement=placement)
-        store = Store(config.placement.store)
-        with Lease(store, config.name) as lease:
-            runner = StageRunner(config, store, lease)
-            stages = ("explore", "harvest", "filter", "rft")
-            digests[bool(report_to)] = [runner.ensure(stage, 0).manifest.digest for stage in stages]
-    assert digests[False] == digests[True]
-    runs = {name.rpartition("-")[0]: values for name, values in _tensorboard(tmp_path / "tensorboard/t")}
+        for stage in ("explore", "rft"):
+            store.delete(manifest_key(config.name, 0, stage))
+        runner = StageRunner(config, store, None, launch=launch_here)
+        digests.append([runner.ensure(stage, 0).manifest.digest for stage in ("explore", "harvest", "filter", "rft")])
+    assert digests[0] == digests[1]
+    runs = {name.rpartition("-")[0]: values for name, values in _tensorboard(tmp_path / "t")}
     assert set(runs) == {"small-000-explore", "small-000-rft"}
     explore = runs["small-000-explore"]
     assert {"explore/reward", "explore/accuracy", "explore/entropy", "explore/seconds/generate"} <= set(explore)

@@ -58,17 +58,17 @@ def write_report(
 
 def write_page(report: Report, out: Path, name: str, content: str = "") -> Path:
     """Write the page with everything beside it into a folder, or raise StoreError; return the page."""
-    pictures = draw(report)
-    drawn = [one for group in pictures.values() for one in group]
     text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     try:
         out.mkdir(parents=True, exist_ok=True)
+        (out / name).with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")  # before figures, which take long
+        pictures = draw(report)
+        drawn = [one for group in pictures.values() for one in group]
         for picture in drawn:
             (out / f"{picture.name}.png").write_bytes(picture.png)
         for table in [*tables_of(report), *(picture.table for picture in drawn)]:
             (out / f"{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
         report.results.frame.to_csv(out / "by-problem.csv", index=False)
-        (out / name).with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
         (out / name).write_text(render(report, pictures, content), encoding="utf-8")
     except OSError as error:
         fix = "name a writable folder with --out"

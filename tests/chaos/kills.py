@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from rloop_core.stages import execute, process
 from rloop_core.store import Store
+from tests.chaos.schedule import Act
 
 _PAUSE_SECONDS = 2.0
 At = Literal["request", "step", "file"]
@@ -26,19 +27,15 @@ At = Literal["request", "step", "file"]
 class Kill:
     """The SIGKILL of one process, once."""
 
-    of: str
-    """`flow`, `stage`, or `fork server`."""
-    at: At
-    """What is counted: requests of that process; or steps or files of a stage, which then carries out the kill."""
-    number: int
-    """Which of them."""
-    sent: bool
-    """Whether it still happens: the request is sent, the step reported, the file moved."""
+    act: Act
+    """At which request, or at which step or file of a stage, which then carries out the kill."""
     claim: Path
     """File that marks the kill as done."""
-    stage: str = ""
-    """The stage whose steps or files are counted."""
-    iteration: int = 0
+
+    @property
+    def of(self) -> str:
+        """`flow`, `stage`, or `fork server`."""
+        return self.act.kind.removeprefix("kill ").partition(" at a ")[0]
 
 
 def arm(kill: Kill | None, tally: Path | None = None) -> None:
@@ -48,7 +45,7 @@ def arm(kill: Kill | None, tally: Path | None = None) -> None:
         kill: A kill to carry out, or None.
         tally: File that takes a JSON line for each finished stage: its counts.
     """
-    if kill and kill.at == "request":
+    if kill and kill.act.by == "request":
         _count_requests(kill, os.getpid())
     elif kill or tally:
         _count_in_stages(kill, tally, os.getpid())
@@ -61,11 +58,11 @@ def _count_requests(kill: Kill, flow: int) -> None:
         nonlocal made
         here = "flow" if os.getpid() == flow else "stage"
         made += 1
-        due = made == kill.number and (here == kill.of or (here == "stage" and kill.of == "fork server"))
-        response = ask(self, *arguments) if not due or kill.sent else None
+        due = made == kill.act.after and (here == kill.of or (here == "stage" and kill.of == "fork server"))
+        response = ask(self, *arguments) if not due or kill.act.sent else None
         if due:
             _carry_out(kill, flow)
-        return ask(self, *arguments) if due and not kill.sent else response
+        return ask(self, *arguments) if due and not kill.act.sent else response
 
     Store._ask = counted  # type: ignore[method-assign]
 
@@ -75,15 +72,15 @@ def _count_in_stages(kill: Kill | None, tally: Path | None, flow: int) -> None:
 
     def counted(job: Any, events: Any) -> int:
         seen: Counter[str] = Counter()
-        mine = kill is not None and (job.stage, job.iteration) == (kill.stage, kill.iteration)
+        mine = kill is not None and (job.stage, job.iteration) == (kill.act.stage, kill.act.iteration)
 
         def count(at: At, do: Callable[[], Any]) -> Any:
             seen[at] += 1
-            due = kill if kill and mine and (at, seen[at]) == (kill.at, kill.number) else None
-            if due and not due.sent:
+            due = kill if kill and mine and (at, seen[at]) == (kill.act.by, kill.act.after) else None
+            if due and not due.act.sent:
                 _carry_out(due, flow)
             result = do()
-            if due and due.sent:
+            if due and due.act.sent:
                 _carry_out(due, flow)
             return result
 
@@ -120,5 +117,5 @@ def _carry_out(kill: Kill, flow: int) -> None:
         return
     targets = {"flow": flow, "stage": os.getpid(), "fork server": os.getppid()}
     os.kill(targets[kill.of], signal.SIGKILL)
-    if kill.at != "request":
+    if kill.act.by != "request":
         time.sleep(_PAUSE_SECONDS)  # so that the stage's end finds it at this moment

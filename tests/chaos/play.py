@@ -148,7 +148,7 @@ class _Play:
         self._write(f"start {number}: {start}")
         before = self._s3.behave(rate=start.rate, faults=start.network) if self._s3 else {}
         began = time.monotonic()
-        kill = next((self._kill(act, number) for act in start.acts if act.in_process), None)
+        kill = next((Kill(act, self.folder / f"kill-{number}") for act in start.acts if act.in_process), None)
         flow, reading = self._fork(kill)
         rivals: list[int] = []
         waiting = [act for act in start.acts if not act.in_process]
@@ -185,7 +185,7 @@ class _Play:
             for kind in start.network:
                 self.outcome.happened[f"S3 {kind}"] += seen.get(kind, 0) - before.get(kind, 0)
         if kill and kill.claim.exists():
-            self.outcome.happened[next(act.kind for act in start.acts if act.in_process)] += 1
+            self.outcome.happened[kill.act.kind] += 1
         unexpected = [code for code in codes if code not in _ENDINGS]
         if unexpected:
             raise WrongError(f"start {number} ended with {unexpected}: {self._log.read_text()[-1500:]}")
@@ -206,11 +206,6 @@ class _Play:
         if self._s3:
             os.environ["AWS_ENDPOINT_URL"] = self._s3.url
         return run_flow(self._config, writing, kill, self.tally)
-
-    def _kill(self, act: Act, number: int) -> Kill:
-        assert act.by in ("request", "step", "file")
-        of = act.kind.removeprefix("kill ").partition(" at a ")[0]
-        return Kill(of, act.by, int(act.after), act.sent, self.folder / f"kill-{number}", act.stage, act.iteration)
 
     def _act(self, act: Act, flow: int, rivals: list[int]) -> bool:
         """Carry out a fault; return False if it found no process."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from functools import partial
 
 import pytest
 
 from rloop_core.errors import ConfigError, ProblemsError, StageError
 from tests.conftest import invoke
-from tests.faults.conftest import wait_until
+from tests.files import write_rows
 
 pytestmark = pytest.mark.process
 
@@ -23,13 +19,9 @@ ARGS += ["--set", "placement.generation_batch=8", "--json"]
 
 @pytest.fixture
 def problems(tmp_path):
-    path = tmp_path / "sums.jsonl"
-    rows = [
-        {"problem": f"State the final answer to the following arithmetic problem: {a} + 3 =", "answer": str(a + 3)}
-        for a in range(1, 5)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    asks = "State the final answer to the following arithmetic problem:"
+    rows = [{"problem": f"{asks} {a} + 3 =", "answer": str(a + 3)} for a in range(1, 5)]
+    return write_rows(tmp_path / "sums.jsonl", rows)
 
 
 run = partial(invoke, *ARGS)
@@ -73,24 +65,6 @@ def shards_of(out):
 
 def without_place(result):
     return {name: value for name, value in result.items() if name != "out"}
-
-
-@pytest.mark.long
-def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
-    many = [*ARGS, "--problems", str(problems), "--samples", "64"]
-    whole = json.loads(invoke(*many, "--out", tmp_path / "whole").output)
-    out = tmp_path / "killed"
-    command = [sys.executable, "-m", "rloop_core", *many, "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    wait_until(lambda: len([*(out / "samples").glob("*.parquet")]) >= 3, "three shards", every=0.002)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    kept = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*.parquet")}
-    assert 3 <= len(kept) < whole["batches"] == 32
-    assert not (out / "metrics.json").exists()
-    again = json.loads(invoke(*many, "--out", out).output)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert shards_of(out) == shards_of(tmp_path / "whole") and without_place(again) == without_place(whole)
 
 
 def test_stored_samples_can_be_scored(problems, tmp_path):

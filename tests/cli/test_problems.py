@@ -13,6 +13,7 @@ from rloop_core.config import ProblemSource
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import load_problems
 from tests.conftest import invoke
+from tests.files import write_rows
 
 ROWS: list[dict[str, Any]] = [
     {"problem": "What is 1+1?", "answer": "2"},
@@ -26,9 +27,7 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "p.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
+    return write_rows(tmp_path / "p.jsonl", ROWS)
 
 
 problems = partial(invoke, "problems")
@@ -82,9 +81,7 @@ STORY = (
 @pytest.fixture
 def sets(tmp_path: Path) -> tuple[Path, Path, Path]:
     def write(name: str, *texts: str) -> Path:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps({"problem": text, "answer": "7"}) + "\n" for text in texts))
-        return path
+        return write_rows(tmp_path / name, ({"problem": text, "answer": "7"} for text in texts))
 
     train = write("train.jsonl", STORY.format(3), "3 + 4 =", "5 + 2 =")
     return train, write("a.jsonl", STORY.format(5)), write("b.jsonl", "What is $3+4$?", "1 + 6 =")

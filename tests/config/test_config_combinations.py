@@ -41,7 +41,7 @@ def test_the_papers_setting_fits_its_context_exactly_also_where_that_is_read_fro
     assert "2047" in caught.value.fix
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problems=st.integers(1, 40), group=st.integers(2, 12), batch=st.integers(1, 480))
 def test_updates_cover_the_rl_step_in_whole_groups_or_the_config_is_refused(problems, group, batch):
     explore = {"problems_per_step": problems, "group_size": group, "mini_batch_rollouts": batch}

@@ -18,9 +18,10 @@ from rloop_core.plan.models import KNOWN
 from rloop_core.rollout import vllm_engine
 from rloop_core.rollout.policy import policy_digest
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Store
+from rloop_core.store import Store
 from rloop_core.training.settings import TrainingJob, engine_arguments, grpo_config, sft_config
 from tests.conftest import ROOT
+from tests.stages.running import launch_here
 
 FOLDER = ROOT / "deployments/configs"
 MEANT_FOR = {
@@ -136,7 +137,6 @@ def _cut(name: str, folder: Path) -> Config:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in IN_THE_DEFAULT_SUITE else pytest.mark.long) for name in MEANT_FOR]
 )
@@ -146,10 +146,9 @@ def test_every_stage_runs_on_its_architecture_cut_in_size(name: str, tmp_path: P
     config = _cut(name, tmp_path)
     assert config.policy.dtype == "bfloat16"
     store = Store(config.placement.store)
-    with Lease(store, config.name) as lease:
-        runner = StageRunner(config, store, lease)
-        assert runner.preflight()["problems problems"] == 12
-        made = {stage: runner.ensure(stage, 0).manifest for stage in STAGES}
+    runner = StageRunner(config, store, None, launch=launch_here)
+    assert runner.preflight()["problems problems"] == 12
+    made = {stage: runner.ensure(stage, 0).manifest for stage in STAGES}
     assert made["explore"].counts["steps"] == 2
     assert made["rft"].metrics["status"] == "trained"
     assert set(made["evaluate"].metrics) == {"set0", "set1"}

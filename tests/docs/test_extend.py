@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -19,6 +17,7 @@ from rloop_core.rewards.programs import passed
 from rloop_core.rollout.prompts import render
 from rloop_core.training.explore import make_trainer
 from tests.conftest import encoded, small_config
+from tests.files import rows_of, write_rows
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for text in blocks("python"):
         (tmp_path / text.removeprefix("# ").partition("\n")[0]).write_text(text)
     rows = [{"instruction": f"Say {n}.", "target": str(n), "hint": "aloud"} for n in range(4)]
-    (tmp_path / "my-tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "my-tasks.jsonl", rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -78,7 +77,5 @@ def test_its_sources_and_its_objective_train(folder: Path, make_job: Any) -> Non
         trainer = make_trainer(job, problems, judges)
         trainer.train()
     assert trainer.state.global_step == config.explore.updates_per_step
-    drawn = Counter(
-        source for path in job.work.rglob("*.parquet") for source in pq.read_table(path)["source"].to_pylist()
-    )
+    drawn = Counter(row["source"] for row in rows_of(job.work))
     assert drawn["tasks"] == 3 * drawn["sums"] > 0

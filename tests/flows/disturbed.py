@@ -6,10 +6,8 @@ import json
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -17,6 +15,7 @@ import psutil
 from tests.conftest import SMOKE, manifest_digests, start_rloop
 from tests.flows.postgres import is_installed, postgres_server
 from tests.flows.server import Server, _running, prefect_server
+from tests.servers import Handler, serving
 
 RUN = "disturbed"
 OVERRIDES = ["explore.steps=5", "evaluate.samples=2", "evaluate.k=[1, 2]"]
@@ -122,23 +121,13 @@ def ending_descendants(pid: int) -> Iterator[None]:
 def receiver(messages: list[dict[str, str]]) -> Iterator[str]:
     """Yield an HTTP address on loopback; what is posted there is appended."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Takes(Handler):
         def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            messages.append(json.loads(self.rfile.read(length)))
-            self.send_response(204)
-            self.end_headers()
+            messages.append(json.loads(self.body()))
+            self.answer(200)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Takes) as address:
+        yield f"{address}/"
 
 
 def digests_undisturbed(folder: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.servers import free_port
 
 ABSENT = "no Postgres (initdb, postgres) is installed here"
 _FAMILIAR = ("postgres", "nobody")
@@ -50,8 +51,7 @@ def postgres_server(log: Path) -> Iterator[str]:
         setup = [initdb, "-D", str(folder / "data"), "-U", "prefect", "--auth=scram-sha-256", f"--pwfile={word}"]
         setup += ["--encoding=UTF8", "--locale=C", "--no-sync"]
         subprocess.run(setup, **identity, cwd=folder, stdout=output, stderr=output, check=True, timeout=120)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+        port = free_port()
         start = [postgres, "-D", str(folder / "data"), "-p", str(port), "-c", "unix_socket_directories="]
         start += ["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", "-F"]
         process = subprocess.Popen(

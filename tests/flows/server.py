@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import prefect.settings
 from prefect.settings import temporary_settings
 
 from tests.conftest import ROOT, prepared_home
+from tests.servers import free_port
 
 PASSWORD = "admin:not-a-secret"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -186,8 +186,7 @@ def prefect_server(
     `database` is an address such as `postgres_server` gives; None takes SQLite in the folder, without the service that
     has automations act unless `more`, settings of the server, ask for it.
     """
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        port = listener.getsockname()[1]
+    port = port or free_port()
     server = Server(f"http://127.0.0.1:{port}/api", folder, password)
     home = folder / "server"
     home.mkdir(exist_ok=True)

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from rloop_core.policies import bundled_policy_path
 from tests.conftest import SMOKE, run_rloop
+from tests.files import rows_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 STEPS = 3
@@ -80,10 +80,10 @@ def test_each_arm_starts_rft_and_its_second_phase_from_its_own_policy(
 
 def test_by_difficulty_the_set_is_full_and_theta_stays_within_the_bound(store: Path) -> None:
     for iteration in (0, 1):
-        drawn = pq.read_table(store / f"by-difficulty/iteration-{iteration:03d}/filter/experts.parquet")
+        drawn = rows_of(store / f"by-difficulty/iteration-{iteration:03d}/filter/experts.parquet")
         told = _manifest(store, "by-difficulty", iteration, "rft")["metrics"]
         tried = [share for share in (1.0, 0.75, 0.5, 0.25) if f"kl_at_{share:g}" in told]
-        assert drawn.num_rows == 100 and told["interpolation"] == tried[-1]
+        assert len(drawn) == 100 and told["interpolation"] == tried[-1]
         assert all(told[f"kl_at_{share:g}"] > 0.001 for share in tried[:-1])
         assert told[f"kl_at_{tried[-1]:g}"] <= 0.001 or tried[-1] == 0.25
 
@@ -112,11 +112,10 @@ def test_without_experts_the_rl_endpoint_is_not_carried_on(store: Path) -> None:
 
 def test_experts_of_the_last_checkpoint_alone(store: Path) -> None:
     harvested = store / "last-checkpoint/iteration-000/harvest/trajectories"
-    record = [row for file in sorted(harvested.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
-    sampled = [row for row in record if row["rank"] >= 10_000]
+    sampled = [row for row in rows_of(harvested) if row["rank"] >= 10_000]
     assert {row["step"] for row in sampled} == {STEPS}
     assert len(sampled) == 8 * len({row["problem_id"] for row in sampled})
-    experts = pq.read_table(store / "last-checkpoint/iteration-000/filter/experts.parquet").to_pylist()
+    experts = rows_of(store / "last-checkpoint/iteration-000/filter/experts.parquet")
     assert experts, "the smoke config finds experts"
     assert all(row["rank"] >= 10_000 and row["verdict"] == "correct" for row in experts)
     ledger = _manifest(store, "last-checkpoint", 0, "filter")["metrics"]["ledger"]

@@ -77,6 +77,7 @@ def test_the_server_holds_what_the_files_say_and_no_path_of_this_machine(server:
         assert one["version"] == rloop_core.__version__ and one["enforce_parameter_schema"] and not one["paused"]
         limit = one["concurrency_options"] | {"limit": one["global_concurrency_limit"]["limit"]}
         assert limit.items() >= entry["concurrency_limit"].items()
+        assert not any(set_["active"] for set_ in one["schedules"])
         schedules = [{"slug": set_["slug"], "active": set_["active"], **set_["schedule"]} for set_ in one["schedules"]]
         assert all(
             made.items() >= wanted.items() for made, wanted in zip(schedules, entry.get("schedules", []), strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.conftest import manifest_digests
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import CPU, GPU, RUN, Disturbed, digests_undisturbed, exploring, flow_process
 from tests.processes import still_running
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE = 400.0
@@ -30,9 +30,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disturbed]:
     """A server with everything deployed."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    running = Disturbed(tmp_path_factory.mktemp("prefect"), port)
+    running = Disturbed(tmp_path_factory.mktemp("prefect"), free_port())
     try:
         running.start_server()
         running.server.deploy()

@@ -22,11 +22,11 @@ from tests.conftest import (
     SMOKE,
     command_environment,
     embedded_prefect,
-    left_over_environment,
     manifest_digests,
     run_rloop,
     start_rloop,
 )
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +39,7 @@ def _again(folder: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-def _states(folder: Path, *overrides: str) -> dict[str, str]:
+def _states(folder: Path) -> dict[str, str]:
     """Run the flow in this process, and return the final state of each stage's task by its name."""
     from prefect import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterStartTime
@@ -47,7 +47,7 @@ def _states(folder: Path, *overrides: str) -> dict[str, str]:
     from flows.rloop import rloop
 
     embedded_prefect()
-    config = load_config(SMOKE, [f"placement.store={folder / 'store'}", *overrides])
+    config = load_config(SMOKE, [f"placement.store={folder / 'store'}"])
     began = datetime.now(UTC)
     rloop(config)
     ours = FlowRunFilter(start_time=FlowRunFilterStartTime(after_=began))
@@ -75,26 +75,10 @@ def test_a_run_leaves_every_stages_manifest_where_the_contract_says(finished_smo
     assert not any(path for path in (finished_smoke / "store" / SCRATCH).rglob("*") if path.is_file())
 
 
-@pytest.mark.long
-def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke: Path, tmp_path: Path) -> None:
-    """The quick tier has it in `faults/test_kill`, for a stage."""
-    start_rloop(
-        "run", "--config", str(SMOKE), "--iterations", "1", "--set", "evaluate.sets=[]", "--no-report",
-        "--store", str(tmp_path / "store"),
-        home=tmp_path / "home", env=left_over_environment(tmp_path),
-    )  # fmt: skip
-    digests = manifest_digests(tmp_path / "store", "smoke")
-    assert len(digests) == 4 and digests.items() <= manifest_digests(finished_smoke / "store", "smoke").items()
-
-
 def test_success_rates_count_every_recorded_rollout(finished_smoke: Path) -> None:
-    import pyarrow.parquet as pq
-
     iteration = finished_smoke / "store/smoke/iteration-000"
-    rates = pq.read_table(next((iteration / "harvest").glob("*.parquet"))).to_pylist()
-    shards = [
-        row for path in (iteration / "explore/shards").glob("*.parquet") for row in pq.read_table(path).to_pylist()
-    ]
+    rates = rows_of(next((iteration / "harvest").glob("*.parquet")))
+    shards = rows_of(iteration / "explore/shards")
     manifest = json.loads((iteration / "explore/manifest.json").read_text())
     assert sum(row["attempts"] for row in rates) == len(shards) == manifest["counts"]["rollouts"]
     assert sum(row["correct"] for row in rates) == sum(row["verdict"] == "correct" for row in shards)
@@ -120,12 +104,6 @@ def test_a_second_start_loads_nothing_that_computes(finished_smoke: Path, tmp_pa
     assert not loaded & {"torch", "transformers", "datasets", "trl", "polars", "matplotlib", "math_verify"}
 
 
-def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy: Path) -> None:
-    states = _states(copy, "filter.threshold=0.9", "iterations=1", "placement.replace=true")
-    assert states["explore-000"] == states["harvest-000"] == states["evaluate-base"] == "Cached"
-    assert {states[f"{stage}-000"] for stage in ("filter", "rft", "evaluate")} == {"Completed"}
-
-
 def test_a_second_start_that_would_replace_finished_stages_is_refused_before_anything_is_computed(copy: Path) -> None:
     def files() -> dict[Path, bytes]:
         kept = (path for path in (copy / "store/smoke").rglob("*") if path.is_file() and path.name != "lease.json")
@@ -147,14 +125,6 @@ def test_a_changed_placement_reruns_nothing(copy: Path) -> None:
     outcome = _again(copy, *(word for field in fields for word in ("--set", f"placement.{field}")))
     assert outcome["stages_run"] == []
     assert not [note for note in outcome["notes"] if "cannot be read" in note], "everything can be read again"
-
-
-def test_more_iterations_continue_a_finished_run(copy: Path) -> None:
-    before = manifest_digests(copy / "store", "smoke")
-    _again(copy, "--iterations", "3", "--set", "evaluate.sets=[]")
-    after = manifest_digests(copy / "store", "smoke")
-    assert after.items() > before.items()
-    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"iteration-002"}
 
 
 def test_a_dated_run_keeps_the_day_of_its_schedule_when_it_is_restarted_on_another(tmp_path: Path) -> None:

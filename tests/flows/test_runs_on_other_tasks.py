@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -20,6 +19,7 @@ from rloop_core.config import ProblemSource
 from rloop_core.problems import Problem, load_problems
 from tests.conftest import ROOT, SCRATCH, SMOKE, command_environment, manifest_digests, run_rloop
 from tests.faults.conftest import wait_until
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
@@ -27,11 +27,6 @@ COUNTDOWN: dict[str, Any] = {
     "source": "reasoning_gym:countdown", "size": 40, "seed": 5,
     "params": {"min_numbers": 2, "max_numbers": 2, "max_value": 3, "min_target": 1, "operators": ["+"]},
 }  # fmt: skip
-
-
-def rows(*folders: Path) -> list[dict[str, Any]]:
-    files = [path for folder in folders for path in sorted(folder.rglob("*.parquet"))]
-    return [row for path in files for row in pq.read_table(path).to_pylist()]
 
 
 def command(store: Path, settings: dict[str, Any]) -> list[str]:
@@ -88,11 +83,11 @@ def test_a_policy_learns_countdown_by_the_score_of_the_task(tmp_path: Path) -> N
     }
     run_rloop(*command(tmp_path / "store", settings))
     made = tmp_path / "store/smoke/iteration-000"
-    explored, experts = rows(made / "explore/shards"), rows(made / "filter")
+    explored, experts = rows_of(made / "explore/shards"), rows_of(made / "filter")
     right = [row for row in explored if row["verdict"] == "correct"]
     assert {row["reward"] for row in explored} == {1.0, -1.0} and len(right) < len(explored)
     assert experts and any(row["answer"] != row["gold"] for row in right)
-    graded = {(row["verdict"], round(row["reward"], 2)) for row in rows(made / "evaluate")}
+    graded = {(row["verdict"], round(row["reward"], 2)) for row in rows_of(made / "evaluate")}
     assert (
         {("wrong", 0.05), ("correct", 1.0)}
         <= graded
@@ -129,7 +124,7 @@ def test_a_run_with_a_graded_reward_of_ones_own_is_resumed_and_made_again_for_a_
     explore = store / "smoke/iteration-000/explore"
     assert not (explore / "manifest.json").exists()
     run_rloop(*command(store, settings))
-    resumed, recorded = manifest_digests(store, "smoke"), rows(explore / "shards")
+    resumed, recorded = manifest_digests(store, "smoke"), rows_of(explore / "shards")
     assert {row["reward"] for row in recorded} > {-1.0, -0.5, 0.5, 1.0}, "-1 and 1 for the grades 0 and 1"
     judged = [row for row in recorded if row["verdict"] in ("correct", "wrong")]
     assert all((row["verdict"] == "correct") == (row["reward"] >= 0.5) for row in judged)

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import as_vanilla, load_config
 from rloop_core.stages.inputs import stages_of
 from tests.conftest import SMOKE, run_rloop
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
@@ -30,8 +30,7 @@ def arms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _rollouts(run: Path, steps: range) -> list[dict[str, Any]]:
     """Return the rollouts of these RL steps, without the run's name."""
-    files = sorted((run / "iteration-000/explore/shards").glob("*.parquet"))
-    rows = [row for file in files for row in pq.read_table(file).to_pylist() if row["step"] in steps]
+    rows = [row for row in rows_of(run / "iteration-000/explore/shards") if row["step"] in steps]
     return [{name: value for name, value in row.items() if name != "run"} for row in rows]
 
 
@@ -53,8 +52,7 @@ def test_snapshots_are_evaluated_where_the_arms_align(arms: Path) -> None:
         assert sorted(content["snapshots"]) == steps
         assert all(found["held-out"]["samples"] == 32 for found in content["snapshots"].values())
         for step in steps:
-            rows = pq.read_table(next((folder / f"step-{int(step):06d}/set-00").glob("*.parquet"))).to_pylist()
-            assert {row["step"] for row in rows} == {int(step)}
+            assert {row["step"] for row in rows_of(folder / f"step-{int(step):06d}/set-00")} == {int(step)}
     # At the end of RLoop's first phase both arms have the same policy.
     shas = [
         next(

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from tests.faults.conftest import wait_until
 from tests.infra.test_manifests import KUSTOMIZATION, check_container
 from tests.infra.test_tools import _tool, check_schema
 from tests.processes import still_running
+from tests.servers import free_port
 
 SBATCH = ROOT / "infra/slurm/rloop.sbatch"
 MACHINES = ROOT / "infra/kubernetes/machines"
@@ -154,11 +154,6 @@ def _logs_of_the_other(scratch: Path) -> list[Path]:
     return [*scratch.glob("*/iteration-000/explore/*/stage-1.log")]
 
 
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
 @pytest.fixture
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     """No process of the test is left, whoever its parent is by then."""
@@ -182,7 +177,7 @@ def test_the_slurm_script_runs_two_machines_requeues_before_its_end_and_resumes(
     store, scratch = tmp_path / "store", tmp_path / "scratch"
     environment = _environment(
         tmp_path,
-        RLOOP_RAY_PORT=_free_port(),
+        RLOOP_RAY_PORT=str(free_port()),
         SLURM_JOB_NUM_NODES="2",
         SLURM_JOB_ID="7",
         SLURMD_NODENAME="127.0.0.1",
@@ -205,14 +200,13 @@ def test_the_slurm_script_runs_two_machines_requeues_before_its_end_and_resumes(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_the_pods_script_runs_two_machines(tmp_path: Path, nothing_left: None) -> None:
     script = POD["containers"][0]["args"]
     settings = OBJECTS["ConfigMap"]["data"] | {
         "CONFIG": str(SMOKE),
         "STORE": str(tmp_path / "store"),
         "SCRATCH": str(tmp_path / "scratch"),
-        "RAY_ADDRESS": f"127.0.0.1:{_free_port()}",
+        "RAY_ADDRESS": f"127.0.0.1:{free_port()}",
         "GPUS": "1",
         "PROCESSES": "2",
         "SHARDING": "null",

@@ -112,11 +112,3 @@ def test_the_kubernetes_job_asks_for_a_gpu_shared_memory_and_no_rights() -> None
     assert container["envFrom"] == [{"secretRef": {"name": "rloop", "optional": True}}]
     assert made["job_manifest"]["spec"]["backoffLimit"] == 0  # Prefect retries runs, not Kubernetes
     assert made["pod_watch_timeout_seconds"] >= 900 and "{{" not in json.dumps(made)
-
-
-def test_every_pool_has_a_template_and_every_deployment_a_pool() -> None:
-    pools = yaml.safe_load((POOLS / "pools.yaml").read_text())
-    assert {pool["type"] for pool in pools.values()} <= set(KINDS)
-    deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    assert {deployment["work_pool"]["name"] for deployment in deployments} == set(pools)
-    assert not any(schedule["active"] for deployment in deployments for schedule in deployment.get("schedules", []))

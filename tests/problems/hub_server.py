@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from tests.servers import Handler, serving
 
 _REPO = r"(?P<repo>[\w.-]+/[\w.-]+)"
 _RESOLVE = re.compile(rf"/datasets/{_REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
@@ -42,34 +42,30 @@ class Hub:
         return {match[1] for _, path in self.requests if (match := asked.search(path))}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     hub: Hub
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
     def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
         if path == "/":
-            self._send(200, b"a hub")
+            self.answer(200, b"a hub")
         elif match := _RESOLVE.fullmatch(path):
             self._file(match)
         elif match := _API.fullmatch(path):
             self._api(match, body)
         else:
-            self._send(404, b"{}")
+            self.answer(404, b"{}")
 
     do_HEAD = do_GET = do_POST = _answer  # noqa: N815
 
     def _repository(self, match: re.Match[str]) -> Repository | None:
         repository = self.hub.repositories.get(match["repo"])
         if repository is None:
-            self._send(404, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
+            self.answer(404, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
         elif match["revision"] not in (None, "main", repository.commit):
-            self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "Invalid rev id"})
+            self.answer(404, b"{}", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "Invalid rev id"})
         else:
             return repository
         return None
@@ -81,9 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
         content = repository.files.get(match["path"])
         headers = {"X-Repo-Commit": repository.commit}
         if content is None:
-            self._send(404, b"{}", {**headers, "X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"})
+            self.answer(404, b"{}", {**headers, "X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"})
         else:
-            self._send(200, content, {**headers, "ETag": f'"{_sha(content)}"', "Accept-Ranges": "none"})
+            self.answer(200, content, {**headers, "ETag": f'"{_sha(content)}"', "Accept-Ranges": "none"})
 
     def _api(self, match: re.Match[str], body: bytes) -> None:
         repository = self._repository(match)
@@ -106,16 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"id": match["repo"], "sha": repository.commit, "siblings": siblings, "tags": []})
 
     def _json(self, value: object) -> None:
-        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
 
 def _sha(content: bytes) -> str:
@@ -125,14 +112,7 @@ def _sha(content: bytes) -> str:
 @contextmanager
 def serve(repositories: dict[str, Repository]) -> Iterator[Hub]:
     """A hub that holds these data sets, for as long as the block lasts."""
-    handler = type("Handler", (_Handler,), {})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    hub = handler.hub = Hub(f"http://127.0.0.1:{server.server_address[1]}", repositories)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    handler = type("Hub", (_Handler,), {})
+    with serving(handler) as url:
+        handler.hub = Hub(url, repositories)
+        yield handler.hub

@@ -46,6 +46,10 @@ def test_another_process_generates_the_same_problems() -> None:
     assert done.stdout.split() == here
 
 
+STRICT = ("countdown", "graph_color", "chain_sum", "propositional_logic")
+"""Tasks whose score of nonsense is wrong; others give credit for the form."""
+
+
 @pytest.mark.process
 def test_every_task_loads_with_golds_that_its_reward_accepts() -> None:
     """All tasks that generate by themselves; `composite` needs others."""
@@ -61,3 +65,6 @@ def test_every_task_loads_with_golds_that_its_reward_accepts() -> None:
         for each in sets:
             loaded = load_problems(each)
             assert len(loaded) >= 1 and judges.refused_golds(loaded) == [], each.label
+            if each.source.removeprefix("reasoning_gym:") in STRICT:
+                found = judges.judge_many([(problem, "\\boxed{nonsense}", True) for problem in loaded])
+                assert {str(one.verdict) for one in found} == {"wrong"}, each.label

@@ -172,12 +172,9 @@ def report(complete: FakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Both arms of a comparison, finished; tests only read them."""
-    from tests.results.paired import make_pair
+    from tests.results.paired import finished_pair
 
-    arms = make_pair(tmp_path_factory.mktemp("pair"))
-    for arm in arms:
-        arm.finish()
-    return arms
+    return finished_pair(tmp_path_factory.mktemp("pair"))
 
 
 def compare_runs(store: Store, run: str, control: str, cache: Path, **options: bool) -> Any:

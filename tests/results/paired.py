@@ -19,6 +19,7 @@ from tests.results.conftest import FIGURES, FakeRun, fake_config, row
 SETS = {"held-out <b>": 7, "harder $x$": 3}
 """Problems by set."""
 SAMPLES, PHASE, ITERATIONS = 4, 2, 2
+NAMES = ("tiny", "tiny-vanilla-rl")
 HOSTILE_PROMPT = "<img src=x onerror=alert(1)> add"
 
 
@@ -145,3 +146,11 @@ def make_pair(root: Path, config: Config | None = None, other: Config | None = N
     config = config or pair_config()
     ours = ArmRun(root, config)
     return ours, ArmRun(root, other or as_vanilla(config), ours.store)
+
+
+def finished_pair(root: Path, *configs: Config, **how: Any) -> tuple[ArmRun, ArmRun]:
+    """Both arms of `make_pair`, finished, or as far as `ArmRun.finish` is told."""
+    arms = make_pair(root, *configs)
+    for arm in arms:
+        arm.finish(**how)
+    return arms

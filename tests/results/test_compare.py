@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from itertools import combinations, pairwise
 from statistics import fmean as mean
@@ -16,9 +15,11 @@ from rloop_core.results.forgetting import SNAPSHOTS
 from rloop_core.results.matrices import differential_figure, similarity_figure
 from rloop_core.results.page import write_page
 from tests.conftest import invoke
+from tests.files import csv_rows
 from tests.results.conftest import compare_runs
 from tests.results.paired import (
     ITERATIONS,
+    NAMES,
     PHASE,
     SAMPLES,
     SETS,
@@ -28,13 +29,6 @@ from tests.results.paired import (
     make_pair,
     pair_config,
 )
-
-NAMES = ("tiny", "tiny-vanilla-rl")
-
-
-def rows_of(page, name):
-    with open(page.parent / f"{name}.csv", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 def test_the_frame_has_a_row_for_each_policy_and_problem(compared):
@@ -100,7 +94,8 @@ def test_similarity_is_the_mean_jaccard_index_of_pairs(compared, monkeypatch):
 @pytest.mark.process
 def test_figure_3_has_both_arms_at_the_end_of_each_iteration(page):
     label = next(iter(SETS))
-    rows = [one for one in rows_of(page, "figure-3-iterations") if (one["set"], one["metric"]) == (label, "avg@4")]
+    rows = [one for one in csv_rows(page.with_name("figure-3-iterations.csv")) if one["metric"] == "avg@4"]
+    rows = [one for one in rows if one["set"] == label]
     assert [(one["arm"], one["policy"], int(one["rl_step"])) for one in rows] == [
         ("RLoop", "base", 0), ("RLoop", "theta_1", PHASE), ("RLoop", "theta_2", 2 * PHASE),
         ("RL", "base", 0), ("RL", "step 2", PHASE), ("RL", "step 4", 2 * PHASE),

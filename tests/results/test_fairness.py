@@ -11,9 +11,8 @@ from rloop_core.errors import ConfigError
 from rloop_core.results.findings import config_differences
 from rloop_core.stages.run_record import write_run_record
 from tests.results.conftest import compare_runs
-from tests.results.paired import changed, make_pair, pair_config
+from tests.results.paired import NAMES, changed, finished_pair, make_pair, pair_config
 
-NAMES = ("tiny", "tiny-vanilla-rl")
 CONTROL = as_vanilla(pair_config())
 NOT_COMPARABLE = {
     "seed differs: 0 against 8": CONTROL.model_copy(update={"seed": 8}),
@@ -84,9 +83,8 @@ def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_pat
 def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field):
     section, fields = ABLATIONS[field]
     config = changed(pair_config(1), "evaluate", snapshots=False)
-    arms = make_pair(tmp_path, config, changed(config, section, **fields).model_copy(update={"name": "ablated"}))
-    for arm in arms:
-        arm.finish(1)
+    other = changed(config, section, **fields).model_copy(update={"name": "ablated"})
+    arms = finished_pair(tmp_path, config, other, iterations=1)
     found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
     results = found.results
     assert results.not_comparable == [] and results.pair == ("tiny", "ablated")
@@ -98,9 +96,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
 
 def test_forced_arms_with_other_numbers_of_samples_are_not_compared_and_it_is_said(tmp_path):
     config = changed(pair_config(1), "evaluate", snapshots=False)
-    arms = make_pair(tmp_path, config, changed(as_vanilla(config), "evaluate", samples=3, k=(1, 2)))
-    for arm in arms:
-        arm.finish()
+    arms = finished_pair(tmp_path, config, changed(as_vanilla(config), "evaluate", samples=3, k=(1, 2)))
     found = compare_runs(arms[0].store, *NAMES, tmp_path, force=True)
     assert "tiny-vanilla-rl, step 4 on held-out <b> has other metrics than most: left out." in found.results.notes
     assert found.table.difference("held-out <b>", "RLoop", "RL") is None

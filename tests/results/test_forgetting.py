@@ -38,7 +38,7 @@ def counts(draw) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(counts())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_matrices_equal_counting_cell_by_cell(table) -> None:
     n, c = table
     result = of_counts(n, c)

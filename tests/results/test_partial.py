@@ -7,10 +7,9 @@ import pytest
 from rloop_core.errors import ConfigError
 from rloop_core.results.page import render, write_page
 from tests.results.conftest import compare_runs, report_text
-from tests.results.paired import SETS, changed, make_pair, pair_config
+from tests.results.paired import NAMES, SETS, changed, finished_pair, make_pair, pair_config
 
 pytestmark = pytest.mark.process
-NAMES = ("tiny", "tiny-vanilla-rl")
 
 
 def told(ours, tmp_path, force=False):
@@ -23,9 +22,7 @@ def told(ours, tmp_path, force=False):
 
 def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
     config = changed(changed(pair_config(1), "evaluate", snapshots=False), "explore", snapshot_every=0)
-    ours, theirs = make_pair(tmp_path, config)
-    for arm in (ours, theirs):
-        arm.finish()
+    ours, _ = finished_pair(tmp_path, config)
     notes, text, found = told(ours, tmp_path)
     assert "explore.snapshot_every=N" in notes and "evaluate.snapshots=true" in notes
     assert {one.path for one in found.forgetting} == {"between iterations"} and "Table 1" in text
@@ -34,9 +31,7 @@ def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
 
 
 def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    for arm in (ours, theirs):
-        arm.finish(evaluate=False)
+    ours, _ = finished_pair(tmp_path, pair_config(1), evaluate=False)
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
     page = write_page(found, tmp_path / "out", "report.html")
     notes, text = " ".join(found.results.notes), page.read_text()
@@ -60,9 +55,7 @@ def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
 
 
 def test_samples_that_are_damaged_are_left_out(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    for arm in (ours, theirs):
-        arm.finish()
+    ours, _ = finished_pair(tmp_path, pair_config(1))
     path = next(ours.store.local_path("tiny/iteration-001/evaluate/step-000002/set-00").glob("*.parquet"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     notes, _, found = told(ours, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rloop_core.results.run_reader import read_run
 from rloop_core.results.table import effect_of_finetuning
 from rloop_core.store import Store
 from tests.conftest import invoke, keys_of
+from tests.files import csv_rows
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text
 
@@ -27,9 +27,7 @@ def test_writes_page_png_and_csv_of_everything(report):
     for name in FIGURES:
         assert (report.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert len((report.parent / f"{name}.csv").read_text().splitlines()) > 1
-    with open(report.parent / "table-1.csv") as stream:
-        rows = list(csv.DictReader(stream))
-    assert {(row["row"], row["metric"]) for row in rows} == {
+    assert {(row["row"], row["metric"]) for row in csv_rows(report.with_name("table-1.csv"))} == {
         (policy, metric)
         for policy in ("base", "theta_1", "theta_2", "theta_1 - base", "theta_2 - base")
         for metric in ("avg@4", "pass@4", "majority@4")

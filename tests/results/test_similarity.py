@@ -27,7 +27,7 @@ def jaccard(left: list, right: list) -> float:
 
 
 @given(evaluations())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_equals_the_definition_with_sets(problems) -> None:
     steps = range(len(problems[0]))
     means = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,19 @@ from rloop_core.rewards.functions import score
 from rloop_core.rewards.judges import Judges
 from rloop_core.stages.registry import STAGES
 from rloop_core.verifier import Judgement
+from tests.files import write_rows
 
 LIMITS = {"verifier_workers": 1, "verifier_timeout_seconds": 1.0, "verifier_memory_mb": 300}
 
 
 def config_with(tmp_path: Path, body: str, rows: list[dict[str, Any]] | None = None, **source: Any) -> Config:
     (tmp_path / "mine.py").write_text(body)
-    lines = rows or [{"problem": f"Say {n}.", "answer": str(n), "hint": n * 10} for n in range(6)]
-    (tmp_path / "set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    problems = {"source": str(tmp_path / "set.jsonl"), "reward": f"{tmp_path / 'mine.py'}:reward", **source}
+    rows = rows or [{"problem": f"Say {n}.", "answer": str(n), "hint": n * 10} for n in range(6)]
+    problems = {
+        "source": str(write_rows(tmp_path / "set.jsonl", rows)),
+        "reward": f"{tmp_path / 'mine.py'}:reward",
+        **source,
+    }
     return make_config({"problems": problems, "placement": LIMITS})
 
 
@@ -103,13 +106,15 @@ BAD = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", BAD)
-def test_what_goes_wrong_is_that_completions_error_alone_and_never_a_reward(tmp_path: Path, name: str) -> None:
-    body = f"def reward(completion, gold):\n    if completion == 'bad':\n        {BAD[name]}\n    return True\n"
-    found = judged(config_with(tmp_path, body), "fine", "bad", "fine", "bad", "fine")
-    wrong = "timeout" if name == "hangs" else "error"
-    assert verdicts(found) == ["correct", wrong, "correct", wrong, "correct"]
-    assert found[1].reward == 0.0 and found[1].reason and "the reward" in found[1].reason
+def test_what_goes_wrong_is_that_completions_error_alone_and_never_a_reward(tmp_path: Path) -> None:
+    cases = "".join(f"    if completion == {name!r}:\n        {BAD[name]}\n" for name in BAD)
+    rows = [{"problem": f"Say {n}.", "answer": "fine"} for n in range(2 * len(BAD))]
+    config = config_with(tmp_path, f"def reward(completion, gold):\n{cases}    return True\n", rows)
+    found = judged(config, *(text for name in BAD for text in ("fine", name)))
+    assert verdicts(found[::2]) == ["correct"] * len(BAD)
+    for name, one in zip(BAD, found[1::2], strict=True):
+        assert (str(one.verdict), one.reward) == ("timeout" if name == "hangs" else "error", 0.0), name
+        assert one.reason and "the reward" in one.reason, name
 
 
 @pytest.mark.process
@@ -168,17 +173,6 @@ def test_a_changed_character_of_the_source_changes_the_fingerprint_of_what_judge
 )
 def test_answers_by_text_and_by_letter(function: Any, completion: str, gold: str, expected: bool | None) -> None:
     assert function(completion, gold) is expected
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("task", ["countdown", "graph_color", "chain_sum", "propositional_logic"])
-def test_a_generated_task_is_judged_by_its_own_score(task: str) -> None:
-    config = make_config({"problems": {"source": f"reasoning_gym:{task}", "size": 4, "seed": 3}, "placement": LIMITS})
-    with Judges(config) as judges:
-        problems = load_problems(config.problems)
-        assert judges.refused_golds(problems) == []
-        found = judges.judge_many([(problem, "\\boxed{nonsense}", True) for problem in problems])
-    assert set(verdicts(found)) == {"wrong"}
 
 
 def test_the_numbers_that_solve_a_countdown_in_another_way_are_right() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.policies import bundled_policy_path
@@ -25,6 +24,7 @@ from rloop_core.rollout.vllm_engine import VllmEngine
 from rloop_core.training.explore import explore
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import small_config
+from tests.files import rows_of
 
 SETTINGS = SamplingSettings(samples=2, temperature=1.0, top_p=1.0, max_tokens=40, batch=8, seed=5)
 
@@ -57,8 +57,7 @@ def test_a_turn_s_end_ends_completions_in_exploration_and_evaluation(
     [shards] = record_samples(config, [sampling], **told)
     job = replace(make_job(config), policy=policy)
     explore(job, encode_problems(problems, config, tokenizer), judges, lambda step: None)
-    for files in (shards, [*(job.work / "shards").glob("*.parquet")]):
-        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    for rows in (rows_of(*shards), rows_of(job.work / "shards")):
         met = [row for row in rows if end in row["completion_ids"]]
         assert met and rows
         for row in rows:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import Config, PolicyConfig
@@ -20,6 +19,7 @@ from rloop_core.rollout.policy import load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.recording import RecordingSampler, Sampling
 from tests.conftest import encoded, small_config
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
@@ -38,10 +38,6 @@ def _record(judges: Judges, folder: Path, settings: SamplingSettings = SETTINGS)
     return _sampler(judges).record(_sampling(folder, settings), lambda *_: None)
 
 
-def _read(paths: list[Path]) -> list[dict[str, Any]]:
-    return [row for path in paths for row in pq.read_table(path).to_pylist()]
-
-
 def test_batches_cover_every_sample_once_and_keep_like_lengths_together() -> None:
     problems = encoded(small_config())
     batches = plan_batches(problems, SETTINGS)
@@ -56,7 +52,7 @@ def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, 
     sampler = _sampler(judges)
     done: list[tuple[int, int]] = []
     paths = sampler.record(_sampling(tmp_path), lambda *progress: done.append(progress))
-    rows = _read(paths)
+    rows = rows_of(*paths)
     assert len(rows) == 15
     assert done == [(1, 3), (2, 3), (3, 3)]
     eos = sampler.tokenizer.eos_token_id
@@ -67,16 +63,6 @@ def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, 
         assert row["completion"] == sampler.tokenizer.decode(row["completion_ids"], skip_special_tokens=True)
         if row["verdict"] == "correct":
             assert int(row["answer"]) == int(row["gold"])
-
-
-def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_path: Path, judges: Judges) -> None:
-    whole, partial = (_record(judges, tmp_path / name) for name in "ab")
-    partial[1].unlink()
-    partial[2].unlink()
-    stamp = partial[0].stat().st_mtime_ns
-    again = _record(judges, tmp_path / "b")
-    assert partial[0].stat().st_mtime_ns == stamp
-    assert _read(again) == _read(whole)
 
 
 def test_samplings_of_one_policy_share_an_engine_and_a_share_has_its_own_batches(
@@ -108,7 +94,7 @@ def test_samplings_of_one_policy_share_an_engine_and_a_share_has_its_own_batches
 def test_other_seeds_give_other_samples(tmp_path: Path, judges: Judges) -> None:
     first = _record(judges, tmp_path / "a")
     second = _record(judges, tmp_path / "b", replace(SETTINGS, seed=6))
-    assert [row["completion"] for row in _read(first)] != [row["completion"] for row in _read(second)]
+    assert [row["completion"] for row in rows_of(*first)] != [row["completion"] for row in rows_of(*second)]
 
 
 def test_a_prompt_beyond_the_limit_names_the_problem_and_the_fix() -> None:

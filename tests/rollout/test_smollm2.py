@@ -22,6 +22,7 @@ from rloop_core.rollout.prompts import encode_problems, turn_ends
 from rloop_core.rollout.recording import make_engine
 from rloop_core.rollout.sampler import TransformersSampler
 from tests.conftest import call_rloop, run_rloop
+from tests.files import write_rows
 from tests.training.test_vllm_in_loop import log_probs
 
 pytestmark = [
@@ -54,8 +55,7 @@ def settings(smollm2: Path, tmp_path: Path) -> dict[str, Any]:
     questions = [f"What is {a} + {a + 3}?" + " Answer with the number." * (a % 3) for a in range(3, 9)]
     (tmp_path / "reward.py").write_text(REWARD)
     for name, rows in (("train", questions[:4]), ("held-out", questions[4:])):
-        lines = [json.dumps({"problem": row, "answer": "7"}) + "\n" for row in rows]
-        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+        write_rows(tmp_path / f"{name}.jsonl", ({"problem": row, "answer": "7"} for row in rows))
     sets = [{"source": str(tmp_path / f"{name}.jsonl"), "reward": f"{tmp_path}/reward.py:reward"} for name in
             ("train", "held-out")]  # fmt: skip
     return {

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -24,6 +23,7 @@ from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.recording import RecordingSampler, Sampling, make_engine
 from rloop_core.trajectories.schema import check_schema
 from tests.conftest import encoded, small_config
+from tests.files import rows_of
 from tests.processes import still_running
 from tests.wide_policy import widen
 
@@ -179,7 +179,7 @@ def test_one_of_two_replicas_killed_ends_all_and_what_was_drawn_stays(
     assert 1 <= len(kept) < 20
     again = record(lambda *_: None, config_of("vllm"))
     assert len(again) == 20 and {path: path.stat().st_mtime_ns for path in kept} == kept
-    rows = [row for path in again for row in pq.read_table(path).to_pylist()]
+    rows = rows_of(*again)
     expected = sorted((problem.id, sample) for problem in problems for sample in range(4))
     assert sorted((row["problem_id"], row["sample"]) for row in rows) == expected
     check_schema(again[0])

@@ -30,7 +30,6 @@ def test_the_attack_reaches_an_agent_with_a_tcp_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(tmp_path: Path) -> None:
     config = ranks_config(tmp_path, 2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
     payload = Payload(tmp_path / "ran")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rloop_core.stages.problem_store import ensure_problems, read_problems
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 from tests.conftest import keys_of, small_config
+from tests.files import write_rows
 from tests.stages.running import launch_here
 
 SUMS = [(f"{a} + {b} - 1 =", str(a + b - 1)) for a in range(2, 8) for b in range(1, 5)]
@@ -24,8 +24,7 @@ HELD_OUT = [("9 + 9 =", "18"), ("3  + 2 - 1 =", "4"), ("Compute $4 + 2 - 1$.", "
 
 
 def _file(path: Path, rows: list[tuple[str, str]]) -> str:
-    path.write_text("".join(json.dumps({"problem": text, "answer": gold}) + "\n" for text, gold in rows))
-    return str(path)
+    return str(write_rows(path, ({"problem": text, "answer": gold} for text, gold in rows)))
 
 
 def _config(

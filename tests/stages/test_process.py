@@ -133,7 +133,6 @@ def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
     assert len(result.manifest.metrics["seconds_by_step"]["generate"]) == 3
 
 
-@pytest.mark.timeout(600)
 def test_a_fork_server_that_is_killed_while_it_starts_a_stage_is_a_crash_of_that_stage(tmp_path: Path) -> None:
     """Such a crash may be tried again; it is no error of this process."""
     config = small_config()

@@ -26,6 +26,7 @@ from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories import EXPERTS_FILE
 from tests.conftest import ROOT, SCRATCH, encoded, small_config
+from tests.files import rows_of
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
 pytestmark = pytest.mark.process
@@ -38,7 +39,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[st
     return store, ensure(ranks_config(store, 2), "explore", "harvest", "filter", "rft")
 
 
-@pytest.mark.timeout(600)
 def test_two_processes_record_the_groups_of_one(
     undisturbed: tuple[Path, list[str]], make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
@@ -61,7 +61,6 @@ def watch(log_probs, old_log_probs, advantages, mask):
 """
 
 
-@pytest.mark.timeout(600)
 def test_every_kept_rollout_of_two_processes_is_trained_on_once_with_its_own_advantage(tmp_path: Path) -> None:
     """Wherever it was sampled, and whichever process trains on it; both have as much work in an update."""
     (tmp_path / "own.py").write_text(WATCH)
@@ -80,8 +79,7 @@ def test_every_kept_rollout_of_two_processes_is_trained_on_once_with_its_own_adv
     for start in range(0, len(trained[0]), 8):
         work = [sum(lengths[start : start + 8]) for lengths in trained]
         assert max(work) < 1.1 * sum(work) / 2, "prompts, which count as well, are left out here"
-    shards = (tmp_path / "store/ranks/iteration-000/explore/shards").glob("*.parquet")
-    rows = [row for shard in shards for row in pq.read_table(shard).to_pylist()]
+    rows = rows_of(tmp_path / "store/ranks/iteration-000/explore/shards")
     expected: Counter[tuple[int, float]] = Counter()
     kept: Counter[int] = Counter()
     informative: Counter[int] = Counter()
@@ -98,7 +96,6 @@ def test_every_kept_rollout_of_two_processes_is_trained_on_once_with_its_own_adv
     assert kept == {step: min(8, count) for step, count in informative.items()} and sum(kept.values()) > 6
 
 
-@pytest.mark.timeout(600)
 def test_fine_tuning_by_two_processes_differs_from_one_by_rounding_alone(
     undisturbed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
@@ -117,7 +114,6 @@ def test_fine_tuning_by_two_processes_differs_from_one_by_rounding_alone(
     assert moved > 1e-4 and apart < 0.02 * moved
 
 
-@pytest.mark.timeout(600)
 def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as_if_nothing_had_been(
     undisturbed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
@@ -139,7 +135,6 @@ def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("stall", "collective_minutes", "why"), [(30, 30, "made no progress for 30 s"), (300, 0.2, "rank 0 lost another: ")]
 )
@@ -154,7 +149,6 @@ def test_a_rank_that_hangs_ends_the_stage_by_its_stall_limit_or_that_of_a_collec
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_what_has_no_checkpoint_goes_on_with_any_number_of_processes(tmp_path: Path) -> None:
     """Exploration before its first checkpoint, and fine-tuning, which keeps none, begin again as if they were new."""
     stages = ("explore", "harvest", "filter", "rft")
@@ -176,7 +170,6 @@ def test_what_has_no_checkpoint_goes_on_with_any_number_of_processes(tmp_path: P
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("processes", [1, 2])
 def test_accelerates_launcher_and_its_config_give_the_same(
     processes: int, undisturbed: tuple[Path, list[str]], tmp_path: Path

@@ -170,7 +170,6 @@ def test_sharded_ranks_learn_what_whole_batches_teach_and_go_on_exactly(
     assert process(ensure, _config(killed, sharding), "explore") == undisturbed
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_in_bfloat16_gradients_differ_by_rounding_alone_and_log_probabilities_are_not_rounded(
     sharding: str, process: Sharded, whole: Path, tmp_path: Path

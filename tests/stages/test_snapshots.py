@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.trajectories import RATES_FILE, TRAJECTORIES_FOLDER
 from tests.conftest import small_config
+from tests.files import rows_of
 from tests.stages.running import launch_here
 
 pytestmark = pytest.mark.process
@@ -30,13 +30,13 @@ def test_samples_from_snapshots_join_the_record_and_the_success_rates(tmp_path: 
     assert {"python", "torch", "trl", "transformers", "verifier"} <= explored.versions.keys()
     harvested = runner.ensure("harvest", 0).manifest
     folder = tmp_path / harvested.folder
-    rows = [row for path in sorted((folder / TRAJECTORIES_FOLDER).glob("*")) for row in pq.read_table(path).to_pylist()]
+    rows = rows_of(folder / TRAJECTORIES_FOLDER)
     sampled = [row for row in rows if row["rank"] >= 10_000]
     assert len(sampled) == 2 * 20 * 3, "two snapshots, twenty problems, three samples"
     assert {row["step"] for row in sampled} == {1, 2}
     assert not any(row["kept"] for row in sampled)
     assert len(rows) - len(sampled) == explored.counts["rollouts"]
-    rates = pq.read_table(folder / RATES_FILE).to_pylist()
+    rates = rows_of(folder / RATES_FILE)
     assert len(rates) == 20
     assert sum(row["attempts"] for row in rates) == len(rows)
     runner.ensure("filter", 0)

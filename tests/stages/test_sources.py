@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import Config
@@ -21,6 +19,7 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.trajectories import EXPERTS_FILE, RATES_FILE, TRAJECTORIES_FOLDER
 from tests.conftest import small_config
+from tests.files import rows_of, write_rows
 from tests.stages.running import launch_here
 
 REWARD = '''
@@ -35,8 +34,7 @@ def two_sources(folder: Path, evens: list[str] | None = None) -> Config:
     """Sums for the verifier, and a file of others for a function, of which the first is a sum of the former."""
     (folder / "evens.py").write_text(REWARD)
     texts = evens or [f"{a} + {b} + {a} =" for a in range(2, 8) for b in range(1, 5)]
-    rows = [{"problem": text, "wanted": "even"} for text in texts]
-    (folder / "evens.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(folder / "evens.jsonl", ({"problem": text, "wanted": "even"} for text in texts))
     sums = {**small_config().model_dump(mode="json")["problems"], "name": "sums", "weight": 1.0}
     own = {"reward": f"{folder}/evens.py:reward", "reward_threshold": 0.5, "prompt": {"template": "{problem}\n"}}
     other = {"source": f"{folder}/evens.jsonl", "name": "evens", "weight": 3, **own}
@@ -76,7 +74,7 @@ def test_two_sources_are_drawn_judged_asked_and_counted_apart(tmp_path: Path) ->
     assert runner.preflight()["problems problems"] == 44
     made = {stage: runner.ensure(stage, 0).manifest for stage in ("explore", "harvest", "filter")}
     folder = store.local_path(made["harvest"].folder)
-    rows = [row for path in sorted((folder / TRAJECTORIES_FOLDER).glob("*")) for row in pq.read_table(path).to_pylist()]
+    rows = rows_of(folder / TRAJECTORIES_FOLDER)
     by_source = {name: [row for row in rows if row["source"] == name] for name in ("sums", "evens")}
     explored = {name: [row for row in own if row["rank"] < 10_000] for name, own in by_source.items()}
     assert len(explored["evens"]) == 3 * len(explored["sums"]) > 0
@@ -93,9 +91,9 @@ def test_two_sources_are_drawn_judged_asked_and_counted_apart(tmp_path: Path) ->
     for own in explored.values():
         groups = {row["group_id"] for row in own if row["kept"]}
         assert all(len({row["reward"] for row in own if row["group_id"] == group}) > 1 for group in groups)
-    rates = pq.read_table(folder / RATES_FILE).to_pylist()
+    rates = rows_of(folder / RATES_FILE)
     assert {row["problem_id"]: row["source"] for row in rates} == {row["problem_id"]: row["source"] for row in rows}
-    experts = pq.read_table(store.local_path(made["filter"].folder) / EXPERTS_FILE).to_pylist()
+    experts = rows_of(store.local_path(made["filter"].folder) / EXPERTS_FILE)
     for found in made["filter"].metrics["sources"]:
         name, own = found["source"], by_source[found["source"]]
         assert found["attempts"] == len(own) and found["problems"] == len({row["problem_id"] for row in own})

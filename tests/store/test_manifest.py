@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, RLoopError, StageError, StoreError
-from rloop_core.store import Cache, Store, content_digest, fetch, file_sha256, manifest_key, read_manifest
+from rloop_core.store import Cache, Store, content_digest, fetch, file_sha256, read_manifest
 from tests.conftest import keys_of
 from tests.store.conftest import published
 
@@ -230,11 +230,3 @@ def test_a_file_that_would_be_the_manifest_is_refused(local, work):
     make(work, {"manifest.json": b"{}"})
     with pytest.raises(RLoopError, match="not a file of an artifact"):
         published(local, work)
-
-
-def test_a_discarded_artifact_is_gone_until_published_again(store, work):
-    published(store, work)
-    for _ in range(2):
-        store.delete(manifest_key(*HERE))
-    assert read_manifest(store, *HERE) is None
-    assert published(store, work) == read_manifest(store, *HERE)

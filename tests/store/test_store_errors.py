@@ -14,6 +14,7 @@ from rloop_core.errors import ConfigError, StoreError
 from rloop_core.store import Store, objects
 from rloop_core.store.uri import CREDENTIALS
 from tests.conftest import keys_of, read_only, small_config
+from tests.servers import free_port
 
 
 def refusal(uri: str, patience: float = 0.0) -> StoreError:
@@ -80,10 +81,7 @@ def endpoint(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(endpoint, monkeypatch):
     monkeypatch.setitem(objects.S3_CLIENT, "retries", {"max_attempts": 1, "mode": "standard"})
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    endpoint(port)
+    endpoint(free_port())
     error = refusal("s3://rloop-test/x")
     assert "endpoint" in str(error.fix)
     with pytest.raises(StoreError, match="Could not connect"):
@@ -92,9 +90,7 @@ def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(endpoint
 
 def test_an_endpoint_that_accepts_and_never_answers_is_given_up(endpoint, monkeypatch):
     monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(8)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint(silent.getsockname()[1])
         assert "no answer in time" in str(refusal("s3://rloop-test/x"))
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import io
 import json
 import shutil
@@ -18,6 +17,7 @@ from rloop_core.results.page import STUDY_FILE, render, write_page
 from rloop_core.results.study_config import study_runs
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
+from tests.files import csv_rows
 from tests.results.paired import assert_stands_alone
 from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
 
@@ -60,11 +60,6 @@ def copied(store, folder):
     """The same runs in a store that a test may damage."""
     shutil.copytree(store.local_path(""), folder / "store")
     return Store(str(folder / "store"))
-
-
-def read(page, name):
-    with open(page.parent / name, encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 def values(arm, label, step=TOTAL, kind="end", seeds=SEEDS):
@@ -143,7 +138,7 @@ def test_the_page_is_whole_escaped_and_alone(found, page):
     content = json.loads((page.parent / "study.json").read_text())
     assert content["study"]["seeds"] == list(SEEDS) and all(run["finished"] for run in content["runs"])
     assert len(content["claims"]) == len(found.claims) and content["versions"] == {"python": "3.11"}
-    rows = {row["quantity"]: row for row in read(page, "compute.csv")}
+    rows = {row["quantity"]: row for row in csv_rows(page.with_name("compute.csv"))}
     assert float(rows["RL steps"]["rloop"]) == float(rows["RL steps"]["vanilla-rl"]) == TOTAL
 
 

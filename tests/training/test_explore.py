@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import Config
@@ -21,18 +20,11 @@ from rloop_core.training.checkpoints import MARKER
 from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, folder_digest, small_config
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
 _LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.1}
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
-
-
-def _quiet(row: dict[str, Any]) -> None:
-    pass
 
 
 def _unsolvable(config: Config) -> list[EncodedProblem]:
@@ -46,7 +38,7 @@ def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
     steps: list[dict[str, Any]] = []
     job = make_job(config)
     explore(job, _unsolvable(config), judges, steps.append)
-    rows = _rows(job.work / "shards")
+    rows = rows_of(job.work / "shards")
     rounds = config.explore.dynamic_sampling.max_generation_batches
     assert len(rows) == 2 * rounds * config.explore.rollouts_per_step
     assert not any(row["kept"] for row in rows)
@@ -61,7 +53,7 @@ def test_sampling_that_finds_nothing_to_learn_from_is_a_clear_error(
 ) -> None:
     config = small_config(explore={"dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "fail"}})
     with pytest.raises(StageError, match=r"max_generation_batches.*after 2 generation batches only 0 of 4 groups"):
-        explore(make_job(config), _unsolvable(config), judges, _quiet)
+        explore(make_job(config), _unsolvable(config), judges, lambda row: None)
 
 
 def test_metrics_of_an_rl_step_describe_all_its_rollouts(make_job: Callable[..., TrainingJob], judges: Judges) -> None:
@@ -72,7 +64,7 @@ def test_metrics_of_an_rl_step_describe_all_its_rollouts(make_job: Callable[...,
     assert [step["step"] for step in steps] == [1, 2, 3], "RL steps, not optimizer updates"
     assert [step["policy_step"] for step in steps] == [2, 4, 6]
     for step in steps:
-        rows = [row for row in _rows(job.work / "shards") if row["step"] == step["step"]]
+        rows = [row for row in rows_of(job.work / "shards") if row["step"] == step["step"]]
         correct = [row["verdict"] == "correct" for row in rows]
         assert step["rollouts"] == len(rows)
         assert step["accuracy"] == pytest.approx(sum(correct) / len(rows))
@@ -104,7 +96,7 @@ def test_an_rl_step_follows_from_weights_and_config_alone(
         job = replace(make_job(config, policy.name), policy=policy)
         explore(job, encoded(config), judges, steps.append)
         numbers = {name: value for name, value in steps[0].items() if "seconds" not in name}
-        results.append((numbers, _rows(job.work / "shards"), (job.work / "policy/model.safetensors").read_bytes()))
+        results.append((numbers, rows_of(job.work / "shards"), (job.work / "policy/model.safetensors").read_bytes()))
         kept = [(job.work / "policy" / name).read_bytes() for name in ("config.json", "generation_config.json")]
         assert kept == [(policy / name).read_bytes() for name in ("config.json", "generation_config.json")]
     assert results[0] == results[1]
@@ -126,7 +118,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
         placement={"checkpoint_every": 2, "micro_batch_tokens": 256},
     )
     whole, killed = make_job(config, "whole"), make_job(config, "killed")
-    explore(whole, encoded(config), judges, _quiet)
+    explore(whole, encoded(config), judges, lambda row: None)
     counts = write_artifact(whole, whole.work / "out")
     _die(killed, judges, dies_after)
     again: list[int] = []
@@ -162,7 +154,7 @@ def test_numbers_that_are_not_finite_end_the_phase_before_a_checkpoint_alike_eac
     for attempt in (0, 1):
         job = make_job(config, attempt=attempt)
         with pytest.raises(StageError, match=told) as caught:
-            explore(job, encoded(config), judges, _quiet)
+            explore(job, encoded(config), judges, lambda row: None)
         errors.append(str(caught.value))
         assert not isinstance(caught.value, StageCrashed), "a retry would end alike"
         assert not list(job.work.rglob(MARKER))
@@ -177,7 +169,7 @@ def test_a_phase_that_ends_early_without_an_error_is_no_success(
     monkeypatch.setattr(DapoTrainer, "train", lambda self, **resume: None)
     config = small_config()
     with pytest.raises(StageError, match="stopped after 0 of 6 optimizer updates"):
-        explore(make_job(config), encoded(config), judges, _quiet)
+        explore(make_job(config), encoded(config), judges, lambda row: None)
 
 
 @pytest.mark.parametrize("lora", [{}, pytest.param(_LORA, marks=pytest.mark.long)], ids=["weights", "adapters"])
@@ -187,7 +179,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
     """A phase died after the fifth of six RL steps; both of its checkpoints need the second file."""
     config = small_config(lora=lora, explore={"steps": 6, "snapshot_every": 2}, placement={"checkpoint_every": 2})
     whole, killed = make_job(config, "whole"), make_job(config, "killed")
-    explore(whole, encoded(config), judges, _quiet)
+    explore(whole, encoded(config), judges, lambda row: None)
     write_artifact(whole, whole.work / "out")
     _die(killed, judges, 5)
     damages = {"checkpoints/checkpoint-8/optimizer.pt": 3, "shards/step-000001.rank-00.attempt-000.parquet": 1}

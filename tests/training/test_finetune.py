@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,10 +31,14 @@ def trajectories_of(config: Config, count: int) -> tuple[list[list[int]], list[l
     return [list(problem.prompt_ids) for problem in problems], completions
 
 
-def _finetune(tmp_path: Path, count: int = 6, **rft: Any) -> tuple[TrainingJob, dict[str, float]]:
+def _finetune(
+    work: Path, rows: tuple[list[list[int]], list[list[int]]] | int = 6, rollouts: Any = (), policy: Path | None = None,
+    theta: Path | None = None, on_update: Callable[[Any], None] = lambda row: None, **rft: Any,
+) -> dict[str, float]:  # fmt: skip
+    """Fine-tune the bundled policy, or another, on some trajectories, or so many that are made; return the metrics."""
     config = small_config(rft={"batch_trajectories": 4, "warmup_ratio": 0.0, "schedule": "constant", **rft})
-    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
-    return job, finetune(job, *trajectories_of(config, count), lambda row: None)
+    job = TrainingJob(config, seed=1, policy=policy or bundled_policy_path(), work=work, device="cpu", theta=theta)
+    return finetune(job, *(trajectories_of(config, rows) if isinstance(rows, int) else rows), on_update, rollouts)
 
 
 def _mean_nll(policy: Path, prompts: list[list[int]], completions: list[list[int]]) -> tuple[float, float]:
@@ -58,25 +63,23 @@ def test_a_learning_rate_of_zero_gives_theta_i_digest_for_digest(tmp_path: Path)
 )
 def test_numbers_that_are_not_finite_end_it_without_a_policy(tmp_path: Path, rate: float, told: str) -> None:
     with pytest.raises(StageError, match=told):
-        _finetune(tmp_path, count=4 if rate > 1e38 else 6, learning_rate=rate, epochs=1 if rate > 1e38 else 2)
+        _finetune(tmp_path, 4 if rate > 1e38 else 6, learning_rate=rate, epochs=1 if rate > 1e38 else 2)
     assert not (tmp_path / "policy").exists()
 
 
 def test_the_loss_is_the_mean_over_completion_tokens_eos_included_and_prompts_masked(tmp_path: Path) -> None:
-    job, metrics = _finetune(tmp_path, count=4, learning_rate=0.0)
-    expected, _ = _mean_nll(bundled_policy_path(), *trajectories_of(job.config, 4))
+    metrics = _finetune(tmp_path, 4, learning_rate=0.0)
+    prompts, completions = trajectories_of(small_config(), 4)
+    expected, _ = _mean_nll(bundled_policy_path(), prompts, completions)
     assert metrics["loss_first"] == pytest.approx(expected, rel=1e-4)
-    assert metrics["updates"] == 1
-    assert metrics["tokens"] == sum(map(len, trajectories_of(job.config, 4)[1]))
+    assert (metrics["updates"], metrics["tokens"]) == (1, sum(map(len, completions)))
 
 
 def test_training_raises_the_likelihood_of_trajectories_and_of_their_end(tmp_path: Path) -> None:
     """Trajectories that the policy finds unlikely: the same words to every problem, and an end where none comes."""
-    config = small_config(rft={"batch_trajectories": 4, "learning_rate": 3e-4, "epochs": 4})
-    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
-    prompts, completions = trajectories_of(config, 8)
+    prompts, completions = trajectories_of(small_config(), 8)
     trajectories = (prompts, [[*completions[0][:2], completions[0][-1]]] * 8)
-    metrics = finetune(job, *trajectories, lambda row: None)
+    metrics = _finetune(tmp_path, trajectories, learning_rate=3e-4, epochs=4)
     before, eos_before = _mean_nll(bundled_policy_path(), *trajectories)
     after, eos_after = _mean_nll(tmp_path / "policy", *trajectories)
     assert after < before / 2
@@ -87,7 +90,7 @@ def test_training_raises_the_likelihood_of_trajectories_and_of_their_end(tmp_pat
 
 def test_every_update_uses_a_learning_rate_even_in_a_tiny_epoch(tmp_path: Path) -> None:
     """A warm-up rounded up would spend the only update of a small expert set at learning rate 0."""
-    _finetune(tmp_path, count=2, learning_rate=1e-3, schedule="cosine", warmup_ratio=0.03)
+    _finetune(tmp_path, 2, learning_rate=1e-3, schedule="cosine", warmup_ratio=0.03)
     assert policy_digest(tmp_path / "policy") != policy_digest(bundled_policy_path())
 
 
@@ -96,13 +99,10 @@ def test_interpolation_ends_between_theta_i_and_the_fine_tuned_policy(tmp_path: 
     """Also where the RL endpoint is fine-tuned, here at a rate that leaves it as it is."""
     _finetune(tmp_path / "tuned", learning_rate=1e-3)
     theta, tuned = bundled_policy_path(), tmp_path / "tuned/policy"
-    settings: dict[str, Any] = {"learning_rate": 1e-3, "batch_trajectories": 4, "schedule": "constant"}
+    settings: dict[str, Any] = {"learning_rate": 1e-3}
     if start == "rl-endpoint":
-        settings |= {"start": start, "learning_rate": 0.0}
-    config = small_config(rft={**settings, "warmup_ratio": 0.0, "interpolation": 0.25})
-    policy, other = (tuned, theta) if start == "rl-endpoint" else (theta, None)
-    job = TrainingJob(config, seed=1, policy=policy, work=tmp_path / "quarter", device="cpu", theta=other)
-    finetune(job, *trajectories_of(config, 6), lambda row: None)
+        settings = {"learning_rate": 0.0, "start": start, "policy": tuned, "theta": theta}
+    _finetune(tmp_path / "quarter", interpolation=0.25, **settings)
     folders = (theta, tuned, tmp_path / "quarter/policy")
     before, after, averaged = (load_model(one, dtype="float32", device="cpu").state_dict() for one in folders)
     for name, weight in averaged.items():
@@ -111,15 +111,10 @@ def test_interpolation_ends_between_theta_i_and_the_fine_tuned_policy(tmp_path: 
 
 
 def test_interpolation_goes_as_far_as_the_divergence_from_theta_i_allows(tmp_path: Path) -> None:
-    config = small_config()
-    prompts, completions = trajectories_of(config, 6)
-    rollouts = list(zip(prompts, completions, strict=True))[:3]
+    rollouts = list(zip(*trajectories_of(small_config(), 6), strict=True))[:3]
 
     def tuned(name: str, **rft: Any) -> tuple[Path, dict[str, float]]:
-        settings = {"learning_rate": 1e-3, "batch_trajectories": 4, "schedule": "constant", "warmup_ratio": 0.0, **rft}
-        own = small_config(rft=settings)
-        job = TrainingJob(own, seed=1, policy=bundled_policy_path(), work=tmp_path / name, device="cpu")
-        metrics = finetune(job, prompts, completions, lambda row: None, rollouts)
+        metrics = _finetune(tmp_path / name, rollouts=rollouts, learning_rate=1e-3, **rft)
         return tmp_path / name / "policy", metrics
 
     near, tried = tuned("near", interpolation="auto", kl_bound=1e-9)
@@ -166,14 +161,12 @@ class _Zero3:
 
 def test_interpolation_reads_theta_i_whole_where_the_trainer_shards_it(tmp_path: Path) -> None:
     """Under ZeRO-3 transformers would share the weights out over ranks that do not load them, and wait for those."""
-    settings = {"batch_trajectories": 4, "learning_rate": 1e-3, "interpolation": 0.25}
     zero3, digests = _Zero3(), []
-    for name, sharded in (("plain", False), ("sharded", True)):
-        config = small_config(rft=settings)
-        job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path / name, device="cpu")
-        end = set_hf_deepspeed_config if sharded else lambda _: None
+    for name, end in (("plain", lambda _: None), ("sharded", set_hf_deepspeed_config)):
         try:
-            finetune(job, *trajectories_of(config, 4), lambda _, end=end: end(zero3))
+            _finetune(
+                tmp_path / name, 4, learning_rate=1e-3, interpolation=0.25, on_update=lambda _, end=end: end(zero3)
+            )
         finally:
             unset_hf_deepspeed_config()
         digests.append(policy_digest(tmp_path / name / "policy"))
@@ -181,8 +174,6 @@ def test_interpolation_reads_theta_i_whole_where_the_trainer_shards_it(tmp_path:
 
 
 def test_a_trajectory_beyond_the_context_is_refused_never_cut(tmp_path: Path) -> None:
-    config = small_config()
-    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
-    prompts, completions = trajectories_of(config, 1)
+    prompts, completions = trajectories_of(small_config(), 1)
     with pytest.raises(StageError, match="exceeds the model's context"):
-        finetune(job, prompts, [completions[0] * 200], lambda row: None)
+        _finetune(tmp_path, (prompts, [completions[0] * 200]))

@@ -15,6 +15,7 @@ from rloop_core.training.losses import maxrl_advantages
 from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.conftest import encoded, small_config
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
@@ -186,7 +187,7 @@ def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
     explore = job.config.explore
     shard = next((job.work / "shards").glob("*.parquet"))
     assert pq.read_schema(shard).names == TRAJECTORY_SCHEMA.names
-    rows = pq.read_table(shard).to_pylist()
+    rows = rows_of(shard)
     start = explore.max_completion_tokens - explore.overlong.buffer_tokens
     expected: dict[tuple[int, ...], set[float]] = {}
     for group in {row["group_id"] for row in rows}:
@@ -220,10 +221,8 @@ def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
 def test_recorded_statistics_are_those_of_the_sampling_policy(
     make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
-    import pyarrow.parquet as pq
-
     calls, job = _capture(make_job, judges)
-    rows = pq.read_table(next((job.work / "shards").glob("*.parquet"))).to_pylist()
+    rows = rows_of(job.work / "shards")
     by_ids = {(tuple(row["prompt_ids"]), tuple(row["completion_ids"])): row for row in rows}
     first = calls[0]
     new = _log_probs(first["logits"], first["completion_ids"], job.config.explore.temperature)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from accelerate import Accelerator
@@ -28,6 +27,7 @@ from rloop_core.training.explore import explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_summary
 from rloop_core.training.settings import TrainingJob, grpo_config
 from tests.conftest import encoded, small_config
+from tests.files import rows_of
 
 pytestmark = pytest.mark.process
 
@@ -80,7 +80,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[OtherEngine]:
     return Engine
 
 
-def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
+def steps_of(job: TrainingJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -117,7 +117,7 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     events: list[dict[str, Any]] = []
     explore(job, encoded(config), judges, events.append)
     assert engine.made["enable_sleep_mode"] and engine.made["temperature"] == 1.0
-    rows = rows_of(job)
+    rows = steps_of(job)
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert row["drift"] == pytest.approx(abs(off), abs=2e-4)
@@ -177,8 +177,8 @@ def test_a_later_round_draws_what_is_missing_and_only_the_update_is_scored(
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", count)
     job = make_job(config)
     explore(job, problems, judges, lambda row: None)
-    (metrics,) = rows_of(job)
-    rows = pq.read_table(next((job.work / "shards").glob("*.parquet"))).to_pylist()
+    (metrics,) = steps_of(job)
+    rows = rows_of(job.work / "shards")
     assert len(drawn) == 2 and drawn[0] == 32 and 8 <= drawn[1] < 24
     assert sum(scored) == 64 == sum(row["kept"] for row in rows)
     assert len(rows) == 2 * sum(drawn), "all are recorded"

@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,7 +34,8 @@ from rloop_core.training.explore import explore
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import command_environment, encoded, small_config
 from tests.faults.conftest import wait_until
-from tests.training.test_vllm_in_loop import log_probs, rows_of
+from tests.servers import Handler, free_port, serving
+from tests.training.test_vllm_in_loop import log_probs, steps_of
 from tests.wide_policy import widen
 
 pytestmark = pytest.mark.process
@@ -111,48 +108,26 @@ class PolicyServer:
         return choices
 
 
-@contextmanager
-def serving(policy: Path) -> Iterator[PolicyServer]:
-    """A server on a free port of this machine, while the block runs."""
-    state = PolicyServer(policy)
+def handler(state: PolicyServer) -> type[Handler]:
+    """What answers HTTP requests to a server."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(Handler):
         def do_GET(self) -> None:
-            self._answer(state.get(self.path), 404)
+            self._tell(state.get(self.path), 404)
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self._answer(state.post(self.path, json.loads(body or b"{}")), 500)
+            self._tell(state.post(self.path, json.loads(self.body() or b"{}")), 500)
 
-        def _answer(self, content: Any, without: int) -> None:
+        def _tell(self, content: Any, without: int) -> None:
             data = b"" if content in (None, "") else json.dumps(content).encode()
-            self.send_response(without if content is None else 200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(without if content is None else 200, data)
 
-        def log_message(self, *words: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        server.server_close()
+    return Answers
 
 
 def served_config(url: str, **explore: Any) -> Config:
     settings = {"steps": 2, "engine": "vllm", **explore}
     return small_config(explore=settings, placement={"vllm": {"server": url, "weights_port": 51999}})
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -169,7 +144,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
     """A server, and a client in which tensors are put into its queue where NCCL would take them."""
-    with serving(bundled_policy_path()) as state:
+    state = PolicyServer(bundled_policy_path())
+    with serving(handler(state)) as state.url:
 
         def send(iterator: Any, group: Any, src: int, post_iter_func: Callable[[Any], torch.Tensor]) -> None:
             for item in iterator:
@@ -192,7 +168,7 @@ def test_a_server_draws_from_the_weights_of_every_rl_step(
     config = config.model_copy(update={"lora": config.lora.model_copy(update={"rank": rank})})
     job = make_job(config)
     explore(job, encoded(config), judges, lambda row: None)
-    first, second = rows_of(job)
+    first, second = steps_of(job)
     assert server.updates == 2, "before the first rollouts of each RL step"
     assert first["drift"] < 2e-4 and first["importance_ratio_max"] == pytest.approx(1, abs=1e-3)
     assert (second["drift"] < 2e-4) is not deaf, "one that keeps its old weights is told by the drift"
@@ -219,7 +195,7 @@ def test_a_server_that_stops_drawing_is_a_crash_that_names_it(
         explore(job, encoded(config), judges, stop)
     server.broken = False
     explore(job, encoded(config), judges, lambda row: None)
-    assert [row["step"] for row in rows_of(job)] == [1, 2]
+    assert [row["step"] for row in steps_of(job)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +286,7 @@ def test_the_real_server_draws_for_the_trainer(
             explore(job, encoded(config), judges, lambda row: None)
         finally:
             real.terminate()
-    (row,) = rows_of(job)
+    (row,) = steps_of(job)
     assert row["drift"] < 2e-3 and row["importance_ratio_max"] == pytest.approx(1, abs=0.02)
     assert row["rollouts"] >= 16
 

@@ -8,38 +8,17 @@ from typing import Any
 
 import pytest
 
+from tests.results.conftest import row
+
 
 def _rollout(
     step: int = 1, rank: int = 0, attempt: int = 0, group: str = "g0", sample: int = 0, problem: str = "p0",
     verdict: str = "wrong", tokens: tuple[int, ...] = (1, 2), finished: bool = True, boxes: int = 1, **others: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    return {
-        "run": "r",
-        "iteration": 0,
-        "step": step,
-        "rank": rank,
-        "attempt": attempt,
-        "group_id": group,
-        "sample": sample,
-        "problem_id": problem,
-        "prompt": f"{problem}?\n",
-        "completion": " ".join(map(str, tokens)),
-        "prompt_ids": [5, 6, 7],
-        "completion_ids": list(tokens),
-        "answer": None if verdict == "no_answer" else "1",
-        "gold": "1",
-        "verdict": verdict,
-        "reward": 1.0 if verdict == "correct" else -1.0,
-        "length": len(tokens),
-        "finished": finished,
-        "kept": True,
-        "logprob_sum": -1.5,
-        "entropy_mean": None,
-        "boxes": boxes,
-        "policy_step": 2 * step,
-        "source": f"set {problem[-1:] in ('0', '1')}",
-        **others,
-    }
+    place = {"step": step, "rank": rank, "attempt": attempt, "group_id": group, "policy_step": 2 * step}
+    answered = {"completion_ids": list(tokens), "length": len(tokens), "finished": finished, "boxes": boxes}
+    others = {"verdict": verdict, "source": f"set {problem[-1:] in ('0', '1')}", **others}
+    return row(problem, sample, verdict == "correct", **place, **answered, **others)
 
 
 @pytest.fixture(scope="session")

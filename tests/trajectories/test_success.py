@@ -22,8 +22,8 @@ def test_every_rollout_counts_including_those_outside_the_update(rollout, tmp_pa
     rates = success_rates(paths)
     names = ("problem_id", "attempts", "correct", "rate", "first_correct_step", "last_correct_step", "truncated")
     assert rates.to_dicts() == [
-        {"gold": "1", "source": "set True", **dict(zip(names, ("p1", 1, 0, 0.0, None, None, 0), strict=True))},
-        {"gold": "1", "source": "set False", **dict(zip(names, ("p2", 4, 2, 0.5, 1, 3, 1), strict=True))},
+        {"gold": "3", "source": "set True", **dict(zip(names, ("p1", 1, 0, 0.0, None, None, 0), strict=True))},
+        {"gold": "3", "source": "set False", **dict(zip(names, ("p2", 4, 2, 0.5, 1, 3, 1), strict=True))},
     ]
     first = write_success_rates(rates, tmp_path / "1.parquet").read_bytes()
     second = write_success_rates(success_rates(paths[::-1]), tmp_path / "2.parquet").read_bytes()

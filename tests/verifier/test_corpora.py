@@ -45,7 +45,7 @@ def test_every_gold_verifies_against_itself(verifier: Verifier, name: str, size:
     pairs = [(acceptable_golds(problem.gold)[0], problem.gold) for problem in problems(name)]
     assert len(pairs) == size
     assert refused(verifier, pairs) == []
-    assert refused(verifier, [(problem.gold, problem.gold) for problem in problems(name)]) == []
+    assert refused(verifier, [(gold, gold) for acceptable, gold in pairs if acceptable != gold]) == []
 
 
 EXPLAINED = {

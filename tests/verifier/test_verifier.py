@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import VerifierError
-from rloop_core.verifier import Judgement, Policies, Verdict, Verifier, judge
+from rloop_core.verifier import Judgement, Verdict, Verifier
 from tests.verifier.conftest import tables
 
 pytestmark = pytest.mark.process
@@ -66,14 +66,6 @@ def test_each_way_to_have_no_verdict(verifier: Verifier) -> None:
     assert verifier.judge("\\boxed{9^{9^9}}", "9^{9^9}").verdict is Verdict.correct
 
 
-def test_policies_on_boxes_and_on_words_after_them() -> None:
-    with Verifier(policies=Policies(boxes="single", text_after="refuse")) as strict:
-        assert strict.judge("\\boxed{7} \\boxed{7}", "7") == Judgement(Verdict.wrong, "7", 2, "2 boxed answers")
-        assert strict.judge("\\boxed{7} ok", "7") == Judgement(Verdict.wrong, "7", 1, "words after the answer")
-        assert strict.judge("\\boxed{7}.", "7").verdict is Verdict.correct
-        assert strict.judge("\\boxed{7} ok", "7", finished=False).verdict is Verdict.truncated
-
-
 @pytest.mark.parametrize(("stated", "gold", "right"), TABLES["stated"])
 def test_an_answer_line_that_takes_its_answer_back_or_lists_several(
     verifier: Verifier, stated: str, gold: str, right: bool
@@ -87,7 +79,7 @@ _WRITTEN = r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ ="
 _PIECES = ["\t", " OR ", *_WRITTEN.split(), "\x0crac"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(_PIECES), min_size=1, max_size=8).map("".join))
 def test_every_text_equals_itself_however_damaged(verifier: Verifier, text: str) -> None:
     """Damaged golds are repaired, answers are not."""
@@ -126,7 +118,3 @@ def test_integers_need_no_process() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(VerifierError, match="fix: "):
         Verifier(workers=0)
-
-
-def test_module_level_judge() -> None:
-    assert judge("\\boxed{\\sqrt{12}}", "2\\sqrt{3}") == Judgement(Verdict.correct, "\\sqrt{12}", 1)
