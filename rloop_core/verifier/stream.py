@@ -12,6 +12,7 @@ from rloop_core.verifier.verifier import Verifier
 
 MAX_LINE_BYTES = 64 * 2**20
 BATCH_BYTES = 2 * 2**20
+_MAX_INTEGER_DIGITS = 4000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Batch: TypeAlias = list[tuple[int, bytes]]
@@ -74,7 +75,7 @@ def parse_object(number: int, line: bytes) -> dict[str, Any]:
         raise ValueError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
     text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).decode("utf-8", errors="replace")
     try:
-        row = json.loads(text, object_pairs_hook=_object_without_repeated_keys)
+        row = json.loads(text, object_pairs_hook=_object_without_repeated_keys, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not valid JSON ({str(error)[:200]})") from None
     if not isinstance(row, dict):
@@ -115,3 +116,8 @@ def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any
             raise ValueError(f"the key {name[:40]!r} appears twice")
         fields[name] = value
     return fields
+
+
+def _integer(digits: str) -> int | str:
+    """Return an integer; as text if Python cannot convert it quickly."""
+    return digits if len(digits) > _MAX_INTEGER_DIGITS else int(digits)
