@@ -1,7 +1,5 @@
 """The command group `rloop`: its commands, and errors as one line with an exit code."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A flow that reports its end to a server that is gone would retry for minutes and
 the store: no need to wait.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

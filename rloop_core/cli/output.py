@@ -1,7 +1,5 @@
 """Output that several commands share: JSON, tables, progress."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`rloop report` and `rloop export`: what a run found, and its policy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

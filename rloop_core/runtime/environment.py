@@ -6,8 +6,6 @@ its own. So are Prefect's addresses and passwords: no stage talks to Prefect. Va
 caches, networks or instruction sets stay: they are the machine's.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

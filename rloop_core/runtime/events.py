@@ -1,7 +1,5 @@
 """The events of a run: what a stage's process and its run report while a stage is computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 

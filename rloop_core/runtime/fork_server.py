@@ -3,8 +3,6 @@
 It ends when the process that started it has ended, even by kill -9, and adopts what a stage leaves.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a stage's `run` is given: its job, config, inputs and store, and how to sample and report progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

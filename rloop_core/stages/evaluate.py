@@ -1,7 +1,5 @@
 """Stage evaluate: avg@k, pass@k and majority@k of a policy on every evaluation set, all samples kept (paper 5.1)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

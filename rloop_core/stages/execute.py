@@ -1,7 +1,5 @@
 """Compute a stage in this process: set it up, call the stage's `run`, check that it left files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

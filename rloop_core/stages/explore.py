@@ -1,7 +1,5 @@
 """Stage explore: DAPO from theta_i, every rollout recorded (Algorithm 1, exploration step)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Turn an exception of a stage's process into plain values, with advice for full memory and full disks."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Stage filter: correct trajectories of hard problems become the expert set (paper 4.2 and 5.1)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Records, problem sets, pages and everything that is not recognised or cannot be read are kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Stage harvest: the RL phase's trajectories, proven complete and consolidated, with every problem's success rate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

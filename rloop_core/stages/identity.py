@@ -1,7 +1,5 @@
 """What determines an artifact's content, how two artifacts differ by it, and which packages computed one."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The stages of a run in order, and the inputs of each: the arrows of Algorithm 1 between artifacts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 

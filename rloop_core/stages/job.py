@@ -1,7 +1,5 @@
 """A stage's job and its outcome: values that cross process and machine boundaries."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compute a stage on several machines: each computes its share, and the first error ends all."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Stage preflight: check everything that can be known to fail before anything expensive starts."""
 
-from __future__ import annotations
-
 import json
 from itertools import islice
 from pathlib import Path

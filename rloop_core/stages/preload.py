@@ -3,8 +3,6 @@
 Importing them starts no thread and touches no accelerator, so forking afterwards is safe.
 """
 
-from __future__ import annotations
-
 import gc
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """Problem sets in the store as the run first read them: later stages, on any machine, see the same problems."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path

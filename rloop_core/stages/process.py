@@ -5,8 +5,6 @@ ends the process tree of a stage that has ended or must end. If the run is gone,
 all of its stages; if the fork server is gone, the kernel ends them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """The stages of an iteration, in order. Every list of stages is derived from this one."""
 
-from __future__ import annotations
-
 from rloop_core.stages.evaluate import EVALUATE
 from rloop_core.stages.explore import EXPLORE
 from rloop_core.stages.filter import FILTER

@@ -1,7 +1,5 @@
 """Stage rft: theta_{i+1} from theta_i and the expert set (Algorithm 1, exploitation step)."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The record of a run: `<run>/run.json` has its config and age."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -4,8 +4,6 @@ The store's manifests are the only memory. A later call, on another machine or a
 finished.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

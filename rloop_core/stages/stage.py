@@ -1,7 +1,5 @@
 """What a stage of an iteration states about itself, in its own file; `registry.STAGES` has all of them in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Evaluate a model on a problem set outside any run: sample into a folder, judge, compute metrics."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable

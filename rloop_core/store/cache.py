@@ -4,8 +4,6 @@ A process that uses a folder holds a shared lock on the file `<digest>.lock`, wh
 dies. A folder is dropped only under an exclusive lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

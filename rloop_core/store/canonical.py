@@ -1,7 +1,5 @@
 """Canonical JSON, fingerprints, digests, and JSON files that carry their own checksum."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Failures of a store: which are transient, how long to retry them, and one-line errors for the others."""
 
-from __future__ import annotations
-
 import errno
 import random
 import time

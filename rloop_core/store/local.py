@@ -1,7 +1,5 @@
 """Local files that appear whole or not at all, whenever the process dies."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid

@@ -4,8 +4,6 @@ Prefect's results and DVC's outputs offer neither a folder of many objects that 
 the digests of its inputs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Store URIs: they say where a store is, and must not hold credentials."""
 
-from __future__ import annotations
-
 import os
 import re
 from urllib.parse import unquote
