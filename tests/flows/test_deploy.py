@@ -223,6 +223,7 @@ def first(worked: Server) -> dict[str, Any]:
     return worked.wait(worked.start("rloop/iterate", store=str(worked.folder / "store"), **ASKED))
 
 
+@pytest.mark.long
 def test_a_deployed_run_completes_through_the_worker(server: Server, first: dict[str, Any]) -> None:
     assert (first["state_name"], first["name"]) == ("Completed", "first"), first["state"]["message"]
     states = {task["name"]: task["state_name"] for task in _tasks(server, first)}
@@ -233,6 +234,7 @@ def test_a_deployed_run_completes_through_the_worker(server: Server, first: dict
     _check_what_the_ui_shows(server, first)
 
 
+@pytest.mark.long
 def test_a_schedule_that_is_switched_on_starts_the_same_run_again_which_is_cached(
     worked: Server, first: dict[str, Any]
 ) -> None:
