@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier import Judgement, Verdict, Verifier
+from rloop_core.verifier.workers.pool import Failed
 from tests.verifier.conftest import tables
 
 pytestmark = pytest.mark.process
@@ -64,6 +65,15 @@ def test_each_way_to_have_no_verdict(verifier: Verifier) -> None:
     hostile = Judgement(Verdict.wrong, "9^{9^9}", 1, "the answer has an exponent above 100000")
     assert verifier.judge("\\boxed{9^{9^9}}", "7") == hostile
     assert verifier.judge("\\boxed{9^{9^9}}", "9^{9^9}").verdict is Verdict.correct
+
+
+def test_a_busy_moment_decides_about_no_later_answer(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = "\\boxed{41\\sin^2 x+41\\cos^2 x}", "41"
+    for failure in (Failed("was stopped", timeout=True), Failed("ran out of memory")):
+        with monkeypatch.context() as busy:
+            busy.setattr(verifier._pool, "map", lambda tasks, failure=failure: [failure for _ in tasks])
+            assert verifier.judge(*pair).verdict is (Verdict.timeout if failure.timeout else Verdict.error)
+    assert verifier.judge(*pair).verdict is Verdict.correct
 
 
 @pytest.mark.parametrize(("stated", "gold", "right"), TABLES["stated"])
