@@ -35,8 +35,8 @@ study: $(STAMP) ## RLoop, its controls and ablations over eight seeds: hours on 
 quick: $(VENV)/.dev ## The tests that start no process and no server and train nothing: a minute on two cores
 	$(BIN)/python -m pytest -n 2 -m 'not long and not process and not vllm'
 
-test: $(VENV)/.dev ## All tests but the long ones: five minutes on two cores
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.dev ## All tests but the long ones: four minutes on two cores
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 DEEPSPEED := $(VENV)/deepspeed
 $(DEEPSPEED): $(VENV)/.dev

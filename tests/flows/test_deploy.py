@@ -89,6 +89,7 @@ def test_the_server_holds_what_the_files_say_and_no_path_of_this_machine(server:
     assert sorted(one["name"] for one in _automations(server)) == sorted({one["name"] for one in automations} - {TELL})
 
 
+@pytest.mark.long
 def test_a_second_call_changes_only_what_somebody_changed(server: Server) -> None:
     before, automations = _held(server), _automations(server)
     nightly = _deployment(server, "rloop/nightly")

@@ -107,6 +107,7 @@ def score(numbers, gold):
 '''
 
 
+@pytest.mark.long
 def test_a_run_with_a_graded_reward_of_ones_own_is_resumed_and_made_again_for_a_character(tmp_path: Path) -> None:
     """The character is in a docstring: the stages are made again, undisturbed, and come out as in the killed run."""
     file, store = tmp_path / "mine.py", tmp_path / "store"

@@ -27,7 +27,7 @@ from tests.wrongs.catalogue import WRONGS, Wrong
 ROOT = Path(__file__).parents[2]
 TIERS: dict[str, list[str]] = {
     "quick": ["-n", "2", "-m", "not long and not process and not vllm"],
-    "test": ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long and (process or vllm)"],
+    "test": ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long and (process or vllm)"],
 }
 """Arguments of pytest, in the order in which the tiers are tried; no test is in two of them."""
 _NO_TESTS = 5  # of pytest's exit codes
