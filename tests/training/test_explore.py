@@ -172,7 +172,8 @@ def test_a_phase_that_ends_early_without_an_error_is_no_success(
         explore(make_job(config), encoded(config), judges, lambda row: None)
 
 
-@pytest.mark.parametrize("lora", [{}, pytest.param(_LORA, marks=pytest.mark.long)], ids=["weights", "adapters"])
+@pytest.mark.long
+@pytest.mark.parametrize("lora", [{}, _LORA], ids=["weights", "adapters"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
     lora: dict[str, Any], make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
