@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -200,41 +199,24 @@ class FilterConfig(Section):
     found a solution counts, so that this is off."""
     max_per_problem: Positive | None = 8
     """Most trajectories of one problem, drawn from all of them; null = all."""
-    on_empty: Literal["carry", "widen", "fail"] = "carry"
-    """Empty expert set: carry theta_i forward, widen the threshold, or fail."""
-    widen_to: tuple[float, ...] = (0.2, 0.5)
-    """Thresholds tried in order when `on_empty` is `widen`; 1 takes every solved problem."""
-    at_least: Positive = 1
-    """With `on_empty: widen`: the threshold also widens while the set has fewer trajectories than this.
-
-    Later phases find fewer hard problems, and fine-tuning on a handful of trajectories moves no policy."""
+    on_empty: Literal["carry", "fail"] = "carry"
+    """Empty expert set: carry theta_i forward, or fail."""
 
     def identity(self) -> dict[str, Any]:
         """Leave out fields that release 0.1.0 did not have, where they have its effect, and add those that it had."""
-        had = {"min_successes": 1, "drop_truncated": True, "drop_multiple_boxes": True}
-        without = ({"deduplicate"} if self.deduplicate else set()) | self.unset(
-            "at_least", "weighting", "gamma", "size"
-        )
+        had = {"min_successes": 1, "drop_truncated": True, "drop_multiple_boxes": True, "widen_to": [0.2, 0.5]}
+        without = ({"deduplicate"} if self.deduplicate else set()) | self.unset("weighting", "gamma", "size")
         return {**self.model_dump(mode="json", exclude=without), **had}
 
     @property
-    def thresholds(self) -> tuple[float, ...]:
-        """The thresholds to try, in order; 1 takes every solved problem."""
-        if not self.active_learning or self.weighting == "difficulty":
-            return (1.0,)
-        return (self.threshold, *(self.widen_to if self.on_empty == "widen" else ()))
+    def hard_below(self) -> float:
+        """The success rate below which a solved problem is hard; 1 takes every solved problem."""
+        return 1.0 if not self.active_learning or self.weighting == "difficulty" else self.threshold
 
     @model_validator(mode="after")
     def _possible(self) -> FilterConfig:
         fix = "the paper uses 0.10; to take every solved problem set filter.active_learning to false"
         refuse_if(not 0.0 < self.threshold < 1.0, "threshold", f"{self.threshold} is outside (0, 1)", fix)
-        steps = (self.threshold, *self.widen_to)
-        rising = all(narrow < wide for narrow, wide in pairwise(steps)) and steps[-1] <= 1.0
-        wrong = self.on_empty == "widen" and not (rising and self.widen_to)
-        what = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
-        refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
-        fix = "set on_empty to widen"
-        refuse_if(self.at_least > 1 and self.on_empty != "widen", "at_least", "only a widened threshold meets it", fix)
         wrong = self.weighting == "difficulty" and not self.active_learning
         refuse_if(wrong, "weighting", "difficulty has no threshold", "leave active_learning out, and set gamma to 0")
         return self

@@ -224,7 +224,7 @@ def success_rate_figure(run: RunRecord, rates: Mapping[int, Sequence[float]]) ->
 
     if not rates:
         return None
-    threshold = run.config.filter.threshold
+    threshold = run.config.filter.hard_below
     edges = np.linspace(0, 1, 21)
     figure, (axis,) = panels(1, height=2.6)
     axis.axvspan(0, threshold, color=COLOURS[4], alpha=0.18, linewidth=0)
@@ -242,6 +242,8 @@ def success_rate_figure(run: RunRecord, rates: Mapping[int, Sequence[float]]) ->
     if len(rates) <= 12:
         figure.legend(loc="outside upper left", ncols=4)
     caption = f"Shaded: hard problems, solved but in less than {threshold:.0%} of all attempts of the RL phase."
+    if threshold == 1:
+        caption = "Shaded: solved problems, whose correct trajectories make the expert set."
     columns = ("iteration", "rate_from", "rate_to", "problems")
     title = f"How often training problems were solved: {run.name}"
     return picture(figure, f"success-rates-{run.name}", title, caption, columns, numbers)

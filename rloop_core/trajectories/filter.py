@@ -67,11 +67,10 @@ class SourceRow:
 class FilterReport:
     """Result of the filter."""
 
-    status: Literal["filtered", "widened", "carried"]
-    """widened: a wider threshold was needed; carried: the set is empty, which is allowed."""
+    status: Literal["filtered", "carried"]
+    """carried: the set is empty, which is allowed."""
     threshold: float
-    """The last threshold; 1 takes every solved problem."""
-    thresholds_tried: tuple[float, ...]
+    """Solved problems with a lower success rate are hard; 1 takes every solved problem."""
     ledger: tuple[LedgerRow, ...]
     """One row for each of `LEDGER_STEPS`."""
     hard_problems: int
@@ -108,12 +107,11 @@ def filter_experts(
 ) -> FilterReport:
     """Write the expert set of the record `paths` to `out_path`; equal rows and settings give equal bytes.
 
-    The threshold widens, if it may, until the set has `at_least` trajectories or there is no wider one. With
-    `deduplicate`, the first in canonical order of exact duplicates (same problem, same completion token ids) stays. The
-    cap keeps the trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased
-    draw, the same on every machine. With `weighting: difficulty` a draw of `size` takes the cap's place, and rows are
-    repeated. The result has the trajectory schema and is sorted by (step, rank, group_id, sample). Raises StageError if
-    the set is empty, and `on_empty` is "fail", or "widen" and every threshold was tried.
+    With `deduplicate`, the first in canonical order of exact duplicates (same problem, same completion token ids)
+    stays. The cap keeps the trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an
+    unbiased draw, the same on every machine. With `weighting: difficulty` a draw of `size` takes the cap's place, and
+    rows are repeated. The result has the trajectory schema and is sorted by (step, rank, group_id, sample). Raises
+    StageError if the set is empty, and `on_empty` is "fail".
     """
     import polars as pl
 
@@ -134,15 +132,10 @@ def filter_experts(
     out.parent.mkdir(parents=True, exist_ok=True)
     # A fixed name, so that the next filter overwrites and removes what a killed one leaves.
     candidates = out.with_name(f".{out.name}.candidates.tmp")
-    tried: list[float] = []
     try:
-        for threshold in settings.thresholds:
-            tried.append(threshold)
-            ledger, experts = _choose(record, rates, threshold, settings, seed, candidates)
-            if experts.height >= settings.at_least:
-                break
-        report = _report(rates, ledger, tried, experts)
-        if report.status == "carried" and (settings.on_empty == "fail" or len(tried) > 1):
+        ledger, experts = _choose(record, rates, settings, seed, candidates)
+        report = _report(rates, ledger, settings.hard_below, experts)
+        if report.status == "carried" and settings.on_empty == "fail":
             raise _empty(report)
         with DeterministicWriter(out, TRAJECTORY_SCHEMA) as writer:
             for table in gather_rows(candidates, experts["row"].to_numpy().astype(np.int64)) if len(experts) else ():
@@ -153,15 +146,12 @@ def filter_experts(
 
 
 def _report(
-    rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], tried: Sequence[float], experts: pl.DataFrame
+    rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], threshold: float, experts: pl.DataFrame
 ) -> FilterReport:
-    threshold = tried[-1]
     hard = rates.filter(_in_band(threshold))
-    empty = ledger[-1].trajectories == 0
     return FilterReport(
-        status="carried" if empty else "filtered" if len(tried) == 1 else "widened",
+        status="filtered" if ledger[-1].trajectories else "carried",
         threshold=threshold,
-        thresholds_tried=tuple(tried),
         ledger=ledger,
         hard_problems=hard.height,
         single_success_share=float((hard["correct"] == 1).sum()) / hard.height if hard.height else None,
@@ -195,17 +185,12 @@ def _in_band(threshold: float) -> pl.Expr:
 
 
 def _choose(
-    record: pl.LazyFrame,
-    rates: pl.DataFrame,
-    threshold: float,
-    settings: FilterConfig,
-    seed: int,
-    candidates: Path,
+    record: pl.LazyFrame, rates: pl.DataFrame, settings: FilterConfig, seed: int, candidates: Path
 ) -> tuple[tuple[LedgerRow, ...], pl.DataFrame]:
     """Write the file `candidates`; return the ledger, and `row` (there) and `problem_id` of the expert set."""
     import polars as pl
 
-    hard = rates.filter(_in_band(threshold))
+    hard = rates.filter(_in_band(settings.hard_below))
     eligible = hard.filter(pl.col("attempts") >= settings.min_attempts)
     counts = [
         (int(rates["attempts"].sum()), rates.height),
@@ -306,9 +291,8 @@ def _histogram(rates: pl.DataFrame, top: float) -> tuple[int, ...]:
 def _empty(report: FilterReport) -> StageError:
     bins = ", ".join(f"{i / _BINS:.1f}-{(i + 1) / _BINS:.1f}: {n}" for i, n in enumerate(report.rate_histogram))
     last = next(row for row in report.ledger if row.trajectories == 0)
-    tried = ", ".join(f"{threshold:g}" for threshold in report.thresholds_tried)
     return StageError(
-        f"the expert set is empty: nothing left at step '{last.step}' with threshold(s) {tried}; "
+        f"the expert set is empty: nothing left at step '{last.step}' with threshold {report.threshold:g}; "
         f"problems by success rate: {bins} "
         f"(never solved: {report.unsolved}, always solved: {report.always_solved})",
         field="filter.threshold",

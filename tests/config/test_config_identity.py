@@ -18,7 +18,6 @@ from rloop_core.store import fingerprint
 BASE: dict[str, Any] = {
     "problems": {"source": "gsm8k", "params": {"knob": 1}},
     "explore": {"steps": 12, "snapshot_every": 4, "max_completion_tokens": 64}, "harvest": {"snapshot_samples": 2},
-    "filter": {"on_empty": "widen"},
     "evaluate": {"sets": [{"source": "aime24"}]}, "prompt": {"max_tokens": 64}, "lora": {"rank": 8},
     "placement": {"processes": 2, "scratch": "scratch"},
 }  # fmt: skip

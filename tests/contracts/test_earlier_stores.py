@@ -6,6 +6,7 @@ without weights, tokenizers and report.
 
 from __future__ import annotations
 
+import json
 import tarfile
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def test_its_runs_are_read_and_their_stages_are_known_to_have_changed(store: Sto
     assert all(row["reason"].startswith("changed: ") for row in status["stages"])
     with pytest.raises(ConfigError, match=f"{len(places)} finished stages .* would be replaced"):
         StageRunner(read_run_config(store, RUN), store, None).remaining()
+
+
+def test_a_run_whose_threshold_rose_is_read(tmp_path: Path) -> None:
+    """That release's `on_empty: widen` has no successor of its name."""
+    settings = {"on_empty": "widen", "widen_to": [0.5], "threshold": 0.2}
+    record = {"config": {"name": "old", "problems": {"source": "gsm8k"}, "filter": settings}}
+    store = Store(str(tmp_path))
+    store.write_bytes("old/run.json", json.dumps(record).encode())
+    read = read_run_config(store, "old").filter
+    assert (read.on_empty, read.threshold) == ("carry", 0.2)
 
 
 def test_digests_are_those_of_the_files(store: Store) -> None:

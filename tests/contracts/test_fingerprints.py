@@ -16,7 +16,7 @@ OTHER: dict[str, Any] = {
     **SMALL,
     "explore": {"snapshot_every": 20, "engine": "vllm", "objective": "gspo", "start": "rl-endpoint"},
     "harvest": {"snapshot_samples": 4},
-    "filter": {"deduplicate": True, "on_empty": "widen", "at_least": 8},
+    "filter": {"deduplicate": True, "weighting": "difficulty", "gamma": 2},
     "rft": {"interpolation": 0.5, "start": "rl-endpoint"},
     "lora": {"rank": 8, "dropout": 0.1},
     "evaluate": {"sets": [{"source": "aime24", "samples": 64}], "snapshots": True},
@@ -25,7 +25,7 @@ DEFAULTS = ("e591fc842213", "0a91df8db8b2", "fdcb4c17af60", "b55ad308eea4", "dc3
 PARTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "defaults": (SMALL, DEFAULTS),
     "a list of one source": ({**SMALL, "problems": [{**SMALL["problems"], "weight": 3.0}]}, DEFAULTS),
-    "everything else": (OTHER, ("712b3d6c8405", "514e043bdc11", "210fe07547c9", "7ebb321917f5", "6bcb326794be")),
+    "everything else": (OTHER, ("712b3d6c8405", "514e043bdc11", "6618dfcda295", "7ebb321917f5", "6bcb326794be")),
 }
 
 

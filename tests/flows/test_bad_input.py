@@ -219,11 +219,9 @@ def test_an_empty_expert_set_under_each_policy(copy: Path) -> None:
     kept = {path: content for path, content in before.items() if not path.endswith("run.json")}
     assert {path: Path(path).read_bytes() for path in kept} == kept, "nothing is lost"
 
-    widen = ("--set", "filter.threshold=0.001", "--set", "filter.on_empty=widen", "--set", "filter.widen_to=[0.6]")
-    _start(copy, "--replace", *NO_EVALUATION, *widen)
-    widened = json.loads((folder / "filter/manifest.json").read_text())
-    assert widened["metrics"]["status"] == "widened"
-    assert widened["counts"]["trajectories"] > 0
+    drawn = ("--set", "filter.threshold=0.001", "--set", "filter.weighting=difficulty", "--set", "filter.size=24")
+    _start(copy, "--replace", *NO_EVALUATION, *drawn)
+    assert json.loads((folder / "filter/manifest.json").read_text())["counts"]["trajectories"] == 24
 
     carry = (*NO_EVALUATION, *NEVER_ENOUGH, "--set", "filter.on_empty=carry")
     assert "theta_i carried forward" in _start(copy, "--replace", *carry).stdout

@@ -123,7 +123,7 @@ def test_one_iteration_moves_it_and_its_export_is_a_model(
     rft = {"batch_trajectories": 4, "warmup_ratio": 0.0, "learning_rate": 1e-4}
     whole = {**settings, "name": "real", "iterations": 1, "explore": explore, "rft": rft}
     whole["lora"] = {"rank": lora_rank}
-    whole |= {"filter": {"threshold": 0.99, "on_empty": "widen", "widen_to": [1.0]}, "placement": {"device": "cpu"}}
+    whole |= {"filter": {"weighting": "difficulty", "size": 8}, "placement": {"device": "cpu"}}
     (tmp_path / "run.yaml").write_text(json.dumps(whole))
     run_rloop("run", "--config", str(tmp_path / "run.yaml"), "--store", str(tmp_path / "store"), "--no-report")
     target = tmp_path / "exported"

@@ -84,10 +84,10 @@ def test_texts_and_figures_escape_names(text: str) -> None:
 
 
 def test_a_stages_figures_are_words_not_pythons_lists() -> None:
-    metrics = {"widened_to": [0.1, 0.25], "dropped": [], "by": {"cap": 2}}
+    metrics = {"tried": [0.1, 0.25], "dropped": [], "by": {"cap": 2}}
     manifest = SimpleNamespace(stage="filter", counts={"trajectories": 3}, metrics=metrics, seconds=1.0)
     shown = {row["figure"]: row["value"] for row in key_figures(manifest)}  # type: ignore[arg-type]
-    assert shown == {"trajectories": "3", "widened_to": "0.1, 0.25", "dropped": "none", "by": "cap: 2", "seconds": "1"}
+    assert shown == {"trajectories": "3", "tried": "0.1, 0.25", "dropped": "none", "by": "cap: 2", "seconds": "1"}
 
 
 @pytest.mark.process

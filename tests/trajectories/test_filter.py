@@ -183,8 +183,7 @@ def test_without_active_learning_every_solved_problem_is_taken(rollout) -> None:
     rows = band(rollout, {"never": (0, 4), "always": (4, 4), "some": (1, 4)})
     report, found, _ = run_filter(rows, FilterConfig(active_learning=False))
     assert {row["problem_id"] for row in found} == {"always", "some"} and report.threshold == 1.0
-    never = FilterConfig(active_learning=False, on_empty="widen")
-    assert run_filter(band(rollout, {"never": (0, 4)}), never)[0].status == "carried"
+    assert run_filter(band(rollout, {"never": (0, 4)}), FilterConfig(active_learning=False))[0].status == "carried"
     assert report.single_success_share == 0.5
 
 
@@ -205,27 +204,6 @@ def test_draws_are_the_same_everywhere() -> None:
 def test_an_empty_set_fails_with_the_histogram_and_the_fix(rollout) -> None:
     with pytest.raises(StageError, match=r"'of hard problems'.*0\.7-0\.8: 1,.*never solved: 0.*fix: raise"):
         run_filter(band(rollout, {"easy": (3, 4)}), FilterConfig(on_empty="fail"))
-
-
-def test_an_empty_set_widens_step_by_step(rollout) -> None:
-    rows = band(rollout, {"half": (1, 4)}) + band(rollout, {"boxy": (1, 8)}, boxes=3)
-    wide = FilterConfig(on_empty="widen", widen_to=(0.2, 0.5, 1.0))
-    report, found, _ = run_filter(rows, wide)
-    assert (report.status, report.threshold, report.thresholds_tried) == ("widened", 0.5, (0.1, 0.2, 0.5))
-    assert {row["problem_id"] for row in found} == {"half"}
-    with pytest.raises(StageError, match=r"threshold\(s\) 0\.1, 0\.2, 0\.5, 1;"):
-        run_filter(band(rollout, {"never": (0, 4)}), wide)
-
-
-def test_the_threshold_widens_until_the_set_is_large_enough(rollout) -> None:
-    rows = band(rollout, {"rare": (1, 20), "half": (4, 10), "easy": (9, 10)})
-    reports = [
-        run_filter(rows, FilterConfig(on_empty="widen", widen_to=(0.5, 1.0), max_per_problem=None, at_least=least))[0]
-        for least in (1, 2, 5, 6, 14, 99)
-    ]
-    assert [report.threshold for report in reports] == [0.1, 0.5, 0.5, 1.0, 1.0, 1.0]
-    assert [report.trajectories for report in reports] == [1, 5, 5, 14, 14, 14], "the widest is taken as it is"
-    assert [report.status for report in reports] == ["filtered", *["widened"] * 5]
 
 
 def test_how_often_a_solution_was_found_counts(rollout) -> None:
