@@ -1,4 +1,4 @@
-# make demo | study | test | check | bench. Everything is installed into .venv/ and stored below .rloop/, both inside the clone.
+# make demo | real | study | test | check | bench. Everything is installed into .venv/ and stored below .rloop/, both inside the clone.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes would compile the project anew
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check rehearsal ui-test vllm-test docs format clean
+.PHONY: help install demo real study quick test faults wrongs chaos check bench gpu-check rehearsal ui-test vllm-test docs format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,10 +26,19 @@ $(VENV)/.dev: pyproject.toml infra/constraints.txt
 
 install: $(VENV)/.dev ## Install rloop and its development tools into .venv
 
-demo: $(STAMP) ## Five RLoop iterations of the bundled policy beside vanilla RL, on this machine, in minutes
-	$(BIN)/rloop study --config deployments/studies/demo.yaml --seeds 44
+demo: $(STAMP) ## Six RLoop iterations of the bundled policy beside vanilla RL at its best rate, on this machine, in minutes
+	$(BIN)/rloop study --config deployments/studies/sums.yaml --seeds 101 --arms rloop,vanilla-rl
 
-study: $(STAMP) ## RLoop, its controls and ablations over eight seeds: hours on two cores; can be interrupted
+SMOLLM2 := .rloop/smollm2-135m
+$(SMOLLM2): | $(STAMP)
+	$(BIN)/$(PIP) --constraint infra/constraints.txt gguf
+	$(BIN)/python -m rloop_core.policies.smollm2 $@.new
+	mv $@.new $@
+
+real: $(STAMP) $(SMOLLM2) ## Three RLoop iterations of a real language model, SmolLM2-135M, on sums: under an hour on two cores
+	$(BIN)/rloop run --config deployments/configs/smollm2-135m.yaml
+
+study: $(STAMP) ## The same over eight seeds, with more controls and ablations: hours on two cores; can be interrupted
 	$(BIN)/rloop study --config deployments/studies/sums.yaml
 
 quick: $(VENV)/.dev ## The tests that start no process and no server and train nothing: a minute on two cores

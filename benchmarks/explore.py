@@ -16,11 +16,11 @@ WARM_UP, STEPS = 2, 10
 WORKLOAD = {
     "problems.size": 512,
     "problems.seed": 1000,
-    "problems.params": {"min_terms": 4, "max_terms": 6, "min_digits": 1, "max_digits": 1},
+    "problems.params": {"min_terms": 2, "max_terms": 7, "min_digits": 1, "max_digits": 1},
     "explore.problems_per_step": 16,
     "explore.mini_batch_rollouts": 128,
 }
-"""256 rollouts an RL step, of the demo's first problems, as in earlier figures: they differ more in length."""
+"""256 rollouts an RL step; from two terms to seven, completions differ in length, as those of a reasoning model do."""
 RIVALS = {"bare": "recording on / bare TRL", "silent": "recording on / off"}
 BARS = {"bare": 0.60, "silent": 1.03, "padding": 1.06, "ranks": 1.05, "verifying": 0.01}
 

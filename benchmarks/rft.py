@@ -1,4 +1,4 @@
-"""Fine-tuning on completions of the demo's lengths, against TRL's own SFTTrainer with the same settings, in turns."""
+"""Fine-tuning on completions of the lengths of `benchmarks.explore`, against TRL's own SFTTrainer with the same settings, in turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from benchmarks.explore import WORKLOAD
 from benchmarks.measure import Result, run_alone
 from benchmarks.trainers import Figures
 
@@ -48,7 +50,8 @@ def _measure() -> tuple[dict[str, list[float]], dict[str, Figures]]:
 
     torch.set_num_threads(1)
     folder = bundled_policy_path()
-    changes = {"problems.size": PROBLEMS, "rft.batch_trajectories": BATCH, "rft.learning_rate": 1e-12}
+    changes: dict[str, Any] = {"problems.size": PROBLEMS, "rft.batch_trajectories": BATCH, "rft.learning_rate": 1e-12}
+    changes["problems.params"] = WORKLOAD["problems.params"]
     config = load_config("deployments/configs/demo.yaml", [f"{name}={json.dumps(to)}" for name, to in changes.items()])
     tokenizer, model = load_tokenizer(folder), load_model(folder, dtype="float32", device="cpu").eval()
     problems = encode_problems(load_problems(config.problems), config, tokenizer)

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measure import Result, run_alone
 
-PROBLEMS, SAMPLES, MAX_TOKENS, ROUNDS = 8, 16, 64, 3
+PROBLEMS, SAMPLES, MAX_TOKENS, ROUNDS = 4, 16, 64, 3
 DTYPE = "bfloat16"
 Count = Callable[[], int]
 """Samples all problems, and returns the number of completion tokens."""

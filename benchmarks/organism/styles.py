@@ -80,10 +80,10 @@ SCHOOL = (Style("direct", 0.2), Style("running", 0.2), Style("apart", 0.2), Styl
 """The first part of the corpus teaches every style without mistakes."""
 
 MIXTURE = (
-    Style("direct", share=0.45, wrong_step=0.40, sign_blind=True),
-    Style("running", share=0.30, wrong_step=0.08, sign_blind=True),
-    Style("apart", share=0.18, wrong_step=0.08, sign_blind=True),
-    Style("rewrite", share=0.07),
+    Style("direct", share=0.04, wrong_step=0.40, sign_blind=True),
+    Style("running", share=0.93, wrong_step=0.08, sign_blind=True),
+    Style("apart", share=0.02, wrong_step=0.08, sign_blind=True),
+    Style("rewrite", share=0.01),
 )
 """The second part teaches the policy's habits; only the rare style gets sums below zero right."""
 
