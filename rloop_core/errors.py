@@ -1,7 +1,5 @@
 """Errors for users: one line each that names the field at fault and the fix; every class has an exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

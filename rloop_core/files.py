@@ -1,7 +1,5 @@
 """Small local files that appear whole or not at all, whenever the process dies; sizes of files; folders of one user."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

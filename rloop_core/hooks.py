@@ -1,7 +1,5 @@
 """A user's own functions, named in a config as `package.module:function` or `path/to/file.py:function`."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

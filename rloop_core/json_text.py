@@ -1,7 +1,5 @@
 """Parse JSON from untrusted sources: bounded depth, and text that can be written as UTF-8 again."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

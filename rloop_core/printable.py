@@ -1,7 +1,5 @@
 """Make untrusted text fit for a log, a message or a page: plain, short, and without secrets."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """Seeds derived from the run's seed by purpose: independent, and the same on every machine."""
 
-from __future__ import annotations
-
 from rloop_core.store.canonical import fingerprint
 
 

@@ -4,8 +4,6 @@ A stage of an iteration is one run of a tracker. Started again, it continues tha
 logged again, with equal values.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

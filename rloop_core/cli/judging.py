@@ -1,7 +1,5 @@
 """`rloop verify`, `score` and `evaluate`: judge completions, and report avg@k, pass@k and majority@n."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping

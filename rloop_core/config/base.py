@@ -1,7 +1,5 @@
 """Base class, error and field types of all config sections."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -3,8 +3,6 @@
 The YAML is 1.2 with its core schema: text is a string unless it is written as null, true, false or a number.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -4,8 +4,6 @@ r_t is a token's ratio of new to old probability, s = exp(mean_t log r_t) and w 
 advantage of its group.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 

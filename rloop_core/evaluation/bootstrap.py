@@ -4,8 +4,6 @@ Problems are resampled, because samples of one problem are not independent draws
 compared on the same problems by resampling their differences.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -7,8 +7,6 @@ drawing with replacement is biased, so it is computed as 1 - prod(1 - k / i) ove
 Names are `avg@32`, `pass@8`, `majority@32`, and `avg@8-32` if problems have unequal numbers of samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

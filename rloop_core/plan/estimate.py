@@ -1,7 +1,5 @@
 """The plan of a run: counts, tokens, storage, memory and a range of hours in one dictionary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path

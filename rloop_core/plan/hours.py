@@ -1,7 +1,5 @@
 """Seconds of an RL step and hours of the stages, on GPUs of known speed, for the two ends of a range."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil

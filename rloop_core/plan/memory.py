@@ -1,7 +1,5 @@
 """Memory of one device in each heavy stage, and the tokens of a forward-backward pass that fits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The size of a policy: from its files if it is local, else from a small table."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ rollouts from hard problems within minutes and without a GPU. `python -m benchma
 from a seed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 BUNDLED = "bundled"

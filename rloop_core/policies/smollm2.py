@@ -6,8 +6,6 @@
 The file's weights have four bits (Q4_1; the embeddings eight), so completions differ a little from the original's.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -14,8 +14,6 @@ evaluation problem does not. The order of sentences has little effect. Rule 1 al
 fewer than n words, and to two problems of generators, which differ in their numbers only.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@
 reward sees one prompt and one completion: a taskset that needs tools, a sandbox or several turns is refused.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The problem sets known by name: hub id, commit, columns and size. A new set is one entry here."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

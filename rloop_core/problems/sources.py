@@ -1,7 +1,5 @@
 """Rows of files, hub data sets and generators, and the problem and gold answer in a row of any schema."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@
 Any other text with `{problem}` in it is a template too. Today is 26 July 2024 in a chat format that names the date.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures over RL steps: reward, entropy and gradients (1, 5c, 6), accuracy and pass@k (1, 3, 4), success rates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """Export a policy of a run, every byte checked, with a model card: what it is, where it comes from, what it scores."""
 
-from __future__ import annotations
-
 import html
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Everything that a page says about a run, a run and its control, or a study, figures apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -11,8 +11,6 @@ does not say how many of them must be right; any fits its pass@32.
 The end is about the paper's claims: each beside what was found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations

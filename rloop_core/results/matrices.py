@@ -1,7 +1,5 @@
 """Draw matrices of policies against policies: learning, forgetting, their nulls, similarity (figures 2, 5a and 5b)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Write a report: one self-contained HTML file, all numbers as JSON and CSV, every figure as PNG and CSV."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Figures as SVG, PNG and CSV in one style, with colours that colour-blind readers tell apart (Okabe and Ito)."""
 
-from __future__ import annotations
-
 import base64
 import io
 import threading

@@ -1,7 +1,5 @@
 """Text for a run's progress: the names of stages, their figures and results, and a listener for their events."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

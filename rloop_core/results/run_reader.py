@@ -1,7 +1,5 @@
 """Read a run from its store: config, manifests, and the files that a report needs, each checked before it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -5,8 +5,6 @@ with its own transpose counts every pair's shared bigrams at once. Problems are 
 depend on their number. As in the paper, a checkpoint's own mean holds each trajectory against itself: about 1/N more.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count

@@ -1,7 +1,5 @@
 """The status of a run: the state of each stage, from the store and this machine's scratch folder. Writes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

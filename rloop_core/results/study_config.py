@@ -1,7 +1,5 @@
 """A study's YAML: one run config, the arms that vary it, and the seeds that repeat it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass

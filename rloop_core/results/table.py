@@ -1,7 +1,5 @@
 """Table 1: the base, what every arm ends with, and paired differences over the same problems and seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial

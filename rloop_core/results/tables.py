@@ -1,7 +1,5 @@
 """Tables of numbers as CSV, Markdown and on the terminal, and how reports write numbers."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

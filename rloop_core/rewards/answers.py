@@ -3,8 +3,6 @@
 The final answer is the text of the last box, `Answer:` line or <answer> tag.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

@@ -10,8 +10,6 @@ Two signatures are understood:
 True is 1 and False 0; None says that there is no answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math

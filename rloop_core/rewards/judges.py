@@ -12,8 +12,6 @@ killed when it takes too much time or memory. A crash, a hang, NaN or a wrong nu
 or `timeout` of that completion alone, and never a reward.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

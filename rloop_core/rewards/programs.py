@@ -15,8 +15,6 @@ can read what the user can read, and use the network. It never sees the expected
 assert that compares with a literal; other asserts run beside it in one process, so a program may look at them.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

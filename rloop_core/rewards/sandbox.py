@@ -5,8 +5,6 @@ no network and no other process. Everywhere it is limited in processor time, mem
 standard library is imported: this file is run by path.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Which engine a stage uses, and whether it can run here: asked before anything expensive starts."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 

@@ -3,8 +3,6 @@
 TRL's client (`vllm_mode: server`) talks to it: completions by HTTP, weights by NCCL, the trainer as rank 0.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Low-rank adapters (peft): trained by TRL, merged into plain weights whenever a policy is saved or sent to vLLM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, Literal

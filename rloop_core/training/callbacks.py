@@ -1,7 +1,5 @@
 """Work at the end of each RL step: metrics, snapshots, and the marker of a complete checkpoint."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ would write again. Sizes tell missing, emptied and truncated files at the price 
 unnoticed: a checkpoint of a 7B policy has 91 to 122 GB, which each checkpoint and each start would read once more.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

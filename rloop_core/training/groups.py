@@ -1,7 +1,5 @@
 """Problem order and dynamic sampling (DAPO, section 3.2): which groups enter the update."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

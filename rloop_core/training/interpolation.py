@@ -1,7 +1,5 @@
 """How far from theta_i to the fine-tuned policy theta_{i+1} lies (WiSE-FT, arXiv 2109.01903)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

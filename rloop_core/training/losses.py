@@ -1,7 +1,5 @@
 """Advantages and losses that TRL does not have: MaxRL's, and a user's own objective."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ the same weights, so it should be rounding alone. Importance sampling corrects a
 vLLM samples from another policy than the one being trained.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

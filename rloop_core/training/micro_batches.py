@@ -4,8 +4,6 @@ TRL pads every row of a batch to the longest (its issue 7179). Here one optimize
 trainer, which is split by length, and the gradients of its parts are summed. The update stays the same up to rounding.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext

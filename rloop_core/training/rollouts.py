@@ -1,7 +1,5 @@
 """An RL step's rollouts: DAPO's score of each answer, the record of all of them on disk, and their metrics."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ accuracy, the record of every rollout, a problem order that resumes exactly, the
 rows of similar lengths. TRL is given rollouts that are sampled, judged and chosen already, and scores them.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@
 Importing this package imports no math engine; worker processes do, when the first answer needs one.
 """
 
-from __future__ import annotations
-
 from rloop_core.verifier.policies import Policies
 from rloop_core.verifier.types import VERIFIER_VERSION, Gold, Judgement, Verdict
 from rloop_core.verifier.verifier import Verifier, judge

@@ -6,8 +6,6 @@ within the limits. They are the cheap first defence, against known hangs; the ki
 second, against unknown ones.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """Rules for equal answers where notation is ambiguous: a field each, its default first."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

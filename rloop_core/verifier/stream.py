@@ -1,7 +1,5 @@
 """JSON lines of completions in, JSON lines of verdicts out (`rloop verify`), of any length in flat memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from io import BufferedIOBase

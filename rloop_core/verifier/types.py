@@ -1,7 +1,5 @@
 """Types of the verifier: six verdicts, the outcome of one comparison, and the judgement of one completion."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

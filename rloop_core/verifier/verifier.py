@@ -1,7 +1,5 @@
 """Judge completions: extract, compare exactly where possible, and ask the math engine only for the rest."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import OrderedDict

@@ -11,8 +11,6 @@
   10, since x is 5. Between equations the names count: x = 5 is not y = 5. 2x - y = 1 is y = 2x - 1.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

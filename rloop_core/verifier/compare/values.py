@@ -10,8 +10,6 @@ Policy `units`:
 Degrees are converted to radians against a multiple of pi without a unit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -5,8 +5,6 @@ formulas become sympy expressions, compared by `expressions`. Nothing is evaluat
 fractions: 0.1 is not 0.10000001, and no decimal is `\\sqrt{2}`, however many digits it has, without a tolerance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any

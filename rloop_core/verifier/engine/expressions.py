@@ -11,8 +11,6 @@ binomials, gcd, lcm and mod, and n in (-1)^n, are integers. Constants may be com
 number is real if its exponent is a fraction with an odd denominator: (-8)^{1/3} is -2, x^{2/3} is \\sqrt[3]{x^2}.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator

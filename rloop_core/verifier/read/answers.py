@@ -5,8 +5,6 @@ An answer is read whole, or it is `text`, which equals only the same text. Formu
 one name are regions: `x > 3` is x in `(3, \\infty)`, `x \\ne 4` is x in `(-\\infty, 4) \\cup (4, \\infty)`.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from itertools import product

@@ -10,8 +10,6 @@ Policies:
   a formula or an environment are allowed.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from typing import NamedTuple

@@ -7,8 +7,6 @@ The argument of a function without brackets is the product after it, up to the n
 \\sin(2x)\\cos(x); in brackets or braces it ends there. A variable after 1/2 is multiplied, any other a/bc is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import accumulate

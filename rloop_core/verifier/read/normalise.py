@@ -1,7 +1,5 @@
 """Write answers and golds in one plain notation without changing their meaning; read golds of any stored type."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -5,8 +5,6 @@ words after a numeral and a space. Letters right after a number are variables (2
 multiply and are never dropped.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

@@ -3,8 +3,6 @@
 What no rule knows stays a token, and `grammar` then refuses the text.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

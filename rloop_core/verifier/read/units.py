@@ -6,8 +6,6 @@ and years have a dimension of their own, since a year has no exact number of day
 people) become a unit of words, singular and plural alike; words that only count (`units`, `total`) are no unit.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from functools import lru_cache

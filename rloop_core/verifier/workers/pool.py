@@ -9,8 +9,6 @@ A worker is a fresh interpreter: forking the caller would copy its threads' lock
 half a second to import sympy. It ends when its socket closes, which the kernel does when the caller ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Items and results are JSON; nothing is unpickled. The kernel ends the process wh
 one item, and when its caller leaves in the middle of one: both also end a hang inside C code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
