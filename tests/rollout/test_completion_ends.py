@@ -31,13 +31,13 @@ SETTINGS = SamplingSettings(samples=2, temperature=1.0, top_p=1.0, max_tokens=40
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    """The bundled policy with a chat format that ends turns with "=", which is none of its eos tokens."""
+    """The bundled policy with a chat format that ends turns with "Answer", which is none of its eos tokens."""
     folder = tmp_path / "policy"
     shutil.copytree(bundled_policy_path(), folder)
     tokenizer = load_tokenizer(folder)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["="]})
+    tokenizer.add_special_tokens({"additional_special_tokens": ["Answer"]})
     tokenizer.chat_template = (
-        "{% for m in messages %}{{ m['content'] }}{{ '=' if m['role'] == 'assistant' else '\n' }}{% endfor %}"
+        "{% for m in messages %}{{ m['content'] }}{{ 'Answer' if m['role'] == 'assistant' else '\n' }}{% endfor %}"
     )
     tokenizer.save_pretrained(folder)
     return folder
@@ -50,7 +50,7 @@ def test_a_turn_s_end_ends_completions_in_exploration_and_evaluation(
 ) -> None:
     config = small_config(prompt={"template": "plain", "chat": chat}, explore={"steps": 1})
     tokenizer = load_tokenizer(policy)
-    [end], eos = tokenizer.convert_tokens_to_ids(["="]), tokenizer.eos_token_id
+    [end], eos = tokenizer.convert_tokens_to_ids(["Answer"]), tokenizer.eos_token_id
     problems = load_problems(config.problems)
     sampling = Sampling(policy, problems, SETTINGS, tmp_path / "samples", "e")
     told: dict[str, Any] = {"device": "cpu", "run": "r", "iteration": 0, "share": (1, 1), "on_batch": lambda *_: None}

@@ -97,7 +97,7 @@ def _capture(
             "problems_per_step": 8,
             "group_size": 8,
             "mini_batch_rollouts": 16,
-            "learning_rate": 2e-2,
+            "learning_rate": 1e-2,
             "temperature": 1.3,
             "overlong": {"buffer_tokens": 30, "penalty": 0.7},
             **explore,
@@ -139,7 +139,7 @@ PLAINLY = {"dapo": _dapo, "grpo": _grpo, "dr_grpo": _dr_grpo, "sapo": _sapo}
     [
         *((name, loss_of, {}, (1e-4, 1e-6)) for name, loss_of in PLAINLY.items()),
         ("cispo", _cispo, {"clip_high": 0.1}, (1e-4, 1e-6)),
-        ("dapo", _dapo_with_kl, {"kl": 0.5}, (1e-4, 1e-6)),
+        ("dapo", _dapo_with_kl, {"kl": 0.5, "clip_high": 0.1}, (1e-4, 1e-6)),
         ("gspo", _gspo, {"clip_low": 3e-4, "clip_high": 4e-4}, (1e-3, 1e-5)),
     ],
     ids=[*PLAINLY, "cispo", "dapo with KL", "gspo"],
