@@ -1,4 +1,4 @@
-"""Fine-tuning on completions of the lengths of `benchmarks.explore`, against TRL's own SFTTrainer with the same settings, in turns."""
+"""Fine-tuning on completions of the lengths of `benchmarks.explore`, against TRL's own SFTTrainer, in turns."""
 
 from __future__ import annotations
 

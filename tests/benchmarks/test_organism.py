@@ -96,7 +96,7 @@ def test_its_files_are_the_card_s_and_pad_and_eos_are_set_everywhere(shipped: Pr
     assert f"{CARD['parameters']:,} parameters" in (path / "README.md").read_text()
     assert [s["seed"] for s in CARD["problem_sets"].values()] == [s.seed for s in RL_SETS]
     held = CARD["figures"]["held_out"]
-    assert 0.15 <= held["avg"] <= 0.45 and held["avg"] + 0.30 <= held["pass"]["32"] <= 0.75, "there is something to find"
+    assert 0.15 <= held["avg"] <= 0.45 and held["avg"] + 0.30 <= held["pass"]["32"] <= 0.75, "much to find"
     model = AutoModelForCausalLM.from_pretrained(path)
     for holder in (model.config, model.generation_config):
         assert (holder.pad_token_id, holder.eos_token_id) == (shipped.pad_token_id, shipped.eos_token_id)
