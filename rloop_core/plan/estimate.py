@@ -113,6 +113,7 @@ def counts_of(config: Config) -> dict[str, Any]:
     sampled = config.harvest.snapshot_samples * (kept if config.harvest.snapshots == "all" else min(kept, 1))
     cap = config.filter.max_per_problem
     most = [cap * count for count in known] if cap and problems else []
+    experts = sum(map(min, drawn.values(), most)) if most else None if cap else rollouts
     sizes = {source.label: count_problems(source) for source in config.evaluate.sets}
     policies = config.iterations * (1 + (kept if config.evaluate.snapshots else 0)) + config.evaluate.base
     return {
@@ -129,7 +130,7 @@ def counts_of(config: Config) -> dict[str, Any]:
         "updates_per_iteration": explore.steps * explore.updates_per_step,
         "snapshots_per_iteration": kept,
         "snapshot_rollouts_per_iteration": 0 if not sampled else problems * sampled if problems else None,
-        "expert_trajectories_at_most": sum(map(min, drawn.values(), most)) if most else None if cap else rollouts,
+        "expert_trajectories_at_most": config.filter.size if config.filter.weighting == "difficulty" else experts,
         "evaluation_samples_per_policy": {
             label: size * config.evaluate.of(label).samples if size else None for label, size in sizes.items()
         },
