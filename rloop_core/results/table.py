@@ -171,7 +171,7 @@ def result_sentence(results: Results, table: ResultTable) -> str:
         parts += [f"{label} {', '.join(values)}"] if values else []
     said = "; ".join([*parts, *([f"and {more} more sets"] if (more := len(results.sets) - _MOST_SETS) > 0 else [])])
     if results.reference is not None:
-        steps = max((run.total_steps for run in results.runs.values()), default=0)
+        steps = max((run.total_steps for (arm, _), run in results.runs.items() if arm in results.pair), default=0)
         done = f"{' minus '.join(results.titles[arm] for arm in results.pair)} after {steps:,} RL steps"
         return f"{done}, in points: {said}" if parts else f"{done}: not evaluated yet"
     config = next(iter(results.runs.values())).config
