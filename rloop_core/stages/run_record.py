@@ -44,7 +44,8 @@ def read_run_config(store: Store, run: str) -> Config:
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
         raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
-    if (settings := config.get("filter", {})).get("on_empty") == "widen":  # of an earlier release
+    settings = config.get("filter")
+    if isinstance(settings, dict) and settings.get("on_empty") == "widen":  # of an earlier release
         del settings["on_empty"]
     return make_config(config, unknown="ignore")
 
