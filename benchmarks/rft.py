@@ -72,7 +72,7 @@ def _measure() -> tuple[dict[str, list[float]], dict[str, Figures]]:
                     data, model = trainer.train_dataset, load_model(folder, dtype="float32", device="cpu")
                     trainer = SFTTrainer(model, args=trainer.args, train_dataset=data, processing_class=tokenizer)
                 trainer.remove_callback(PrinterCallback)
-                trainer.model.register_forward_pre_hook(figures[kind].count, with_kwargs=True, prepend=True)
+                figures[kind].watch(trainer.model)
                 started = time.perf_counter()
                 trainer.train()
                 if turn:

@@ -35,15 +35,16 @@ Series = dict[str, list[float]]
 
 @dataclass
 class Figures:
-    """What a trainer counted: tokens of passes with gradients, real tokens of their rows, seconds of judging."""
+    """What a trainer counted: tokens of passes with gradients, those that their rows hold, seconds of judging."""
 
     computed: int = 0
     verifying: float = 0.0
     lengths: list[int] = field(default_factory=list)
+    _learns: bool = False
 
     @property
     def padding(self) -> float:
-        """Tokens computed for each real one."""
+        """Tokens computed for each that the rows hold: below 1 where rows share a prompt."""
         return self.computed / sum(self.lengths)
 
     def slowest(self, rows: int, ranks: int) -> float:
@@ -52,13 +53,20 @@ class Figures:
         shares = [[sum(update[row] for row in share) for share in deal(update, ranks)] for update in updates]
         return ranks * sum(map(max, shares)) / sum(self.lengths)
 
-    def count(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count a pass of the policy: a hook of torch."""
+    def watch(self, model: Any) -> None:
+        """Count the model's passes with gradients, by hooks of torch."""
+        model.register_forward_pre_hook(self._count_rows, with_kwargs=True, prepend=True)
+        model.base_model.register_forward_pre_hook(self._count_computed, with_kwargs=True)
+
+    def _count_rows(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         import torch
 
-        if torch.is_grad_enabled():
-            self.computed += kwargs["attention_mask"].numel()
+        self._learns = torch.is_grad_enabled()
+        if self._learns:
             self.lengths += kwargs["attention_mask"].sum(dim=1).tolist()
+
+    def _count_computed(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.computed += kwargs["input_ids"].numel() if self._learns else 0
 
 
 def time_in_turns(
@@ -152,7 +160,7 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         figures = Figures()
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection))
-        trainer.model.register_forward_pre_hook(figures.count, with_kwargs=True, prepend=True)
+        figures.watch(trainer.model)
         connection.send(("ready", None))
         trainer.train()
         if kind != "bare":

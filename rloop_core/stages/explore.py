@@ -77,7 +77,7 @@ def _result(metrics: Mapping[str, Any]) -> str:
 
 EXPLORE = Stage(
     name="explore",
-    version=4,
+    version=5,
     run=run,
     sources=_sources,
     identity=_identity,

@@ -14,10 +14,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
+from rloop_core.training.shared_prompts import SharedPrompts, share_prompts
+
 SIMILAR = 0.9
 """A row shorter than this share of its micro-batch's longest row begins a new micro-batch ..."""
-LEAST_SHARE = 1 / 32
-"""... if the micro-batch has reached this share of the budget: a very small one costs more time than its padding."""
+LEAST = 128
+"""... if the micro-batch has reached so many tokens: a very small one costs more time than its padding."""
 
 Batch = dict[str, torch.Tensor]
 
@@ -31,7 +33,7 @@ def split_by_tokens(lengths: Sequence[int], budget: int) -> list[list[int]]:
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
         longest = lengths[parts[-1][0]] if parts else 0
         tokens = longest * len(parts[-1]) if parts else 0
-        is_short = tokens >= LEAST_SHARE * budget and lengths[row] < SIMILAR * longest
+        is_short = tokens >= LEAST and lengths[row] < SIMILAR * longest
         if not parts or tokens + longest > budget or is_short:
             parts.append([])
         parts[-1].append(row)
@@ -104,18 +106,6 @@ def unpad(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_widt
     return Unpadded(input_ids.gather(1, sources) * held, held.to(attention_mask.dtype), kept, columns)
 
 
-def drop_padding_mask(model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Take the attention mask out of a pass through TRL's fused head: a forward pre-hook of torch.
-
-    Rows begin in the first column, and attention is causal, so no token sees the padding after it. With a mask,
-    PyTorch's attention takes no flash kernel and copies keys and values for each head of a group. The load-balancing
-    loss of mixtures of experts is over the mask's tokens; so where it is computed, the mask stays.
-    """
-    if "fused_lm_head" in kwargs and not kwargs.get("output_router_logits"):
-        kwargs = {**kwargs, "attention_mask": None}
-    return args, kwargs
-
-
 class TokenMicroBatches:
     """Mixin of a trainer of TRL: computes each batch in micro-batches of at most `micro_batch_tokens` tokens.
 
@@ -126,8 +116,22 @@ class TokenMicroBatches:
 
     def __init__(self, **trl: Any) -> None:
         super().__init__(**trl)
-        for model in filter(None, (self.model, getattr(self, "ref_model", None))):  # type: ignore[attr-defined]
-            model.register_forward_pre_hook(drop_padding_mask, with_kwargs=True)
+        models = filter(None, (self.model, getattr(self, "ref_model", None)))  # type: ignore[attr-defined]
+        self._shared = [SharedPrompts(model) for model in models]
+
+    def split_rows(self, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int]) -> list[list[int]]:
+        """Return the rows' indices in micro-batches; in one process those that share a prompt are together.
+
+        `prompts` are token ids, `lengths` the tokens of prompt and completion.
+        """
+        budget, accelerator = self.micro_batch_tokens, self.accelerator  # type: ignore[attr-defined]
+        if accelerator.num_processes > 1 or not self._shared[0].active:
+            return split_alike(lengths, budget, accelerator)
+        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+        sizes = [len(prompts[row]) for row in order]
+        groups = share_prompts([prompts[row] for row in order], [lengths[row] for row in order], sizes)
+        widths = [sizes[rows[0]] + sum(lengths[order[row]] - sizes[row] for row in rows) for rows in groups]
+        return [[order[row] for group in part for row in groups[group]] for part in split_by_tokens(widths, budget)]
 
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -188,3 +192,8 @@ def select_rows(batch: Batch, rows: Sequence[int]) -> Batch:
     """Return some rows of a batch; values that belong to no row stay."""
     index = torch.tensor(rows)
     return {name: value[index.to(value.device)] if value.ndim else value for name, value in batch.items()}
+
+
+def held_tokens(ids: torch.Tensor, mask: torch.Tensor) -> list[tuple[int, ...]]:
+    """Return each row's token ids without its padding."""
+    return [tuple(row[held].tolist()) for row, held in zip(ids, mask.bool(), strict=True)]

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, TrainerCallback
 from trl import GRPOTrainer
+from trl.trainer.utils import add_fused_lm_head
 
 from rloop_core.config.objectives import OBJECTIVES
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rewards.judges import Judges
-from rloop_core.training import rft
+from rloop_core.training import rft, shared_prompts
 from rloop_core.training.explore import make_trainer
-from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, deal, split_alike, split_by_tokens, unpad
+from rloop_core.training.micro_batches import LEAST, SIMILAR, deal, split_alike, split_by_tokens, unpad
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
@@ -38,7 +39,7 @@ def test_every_row_is_in_one_micro_batch_of_similar_lengths_within_the_budget(le
         of_part = [lengths[row] for row in part]
         assert len(part) == 1 or len(part) * max(of_part) <= budget
         before_last_row = (len(part) - 1) * max(of_part)
-        assert min(of_part) >= SIMILAR * max(of_part) or before_last_row < LEAST_SHARE * budget
+        assert min(of_part) >= SIMILAR * max(of_part) or before_last_row < LEAST
 
 
 class TwoRanks:
@@ -202,11 +203,17 @@ _SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidde
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("most", [0, shared_prompts.MOST])
 @pytest.mark.parametrize("architecture", [None, Qwen2Config, LlamaConfig])
-def test_no_pass_has_a_mask_and_its_values_are_those_of_one_that_has(
-    architecture: Any, make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
+def test_passes_read_a_prompt_once_or_without_a_mask_and_find_what_plain_ones_do(
+    architecture: Any,
+    most: int,
+    make_job: Callable[..., TrainingJob],
+    judges: Judges,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of scoring, the pass of theta_i for the KL, and updates."""
+    monkeypatch.setattr(shared_prompts, "MOST", most)
     config = small_config(explore={"steps": 1, "kl": 0.1})
     job = make_job(config)
     if architecture:
@@ -217,10 +224,17 @@ def test_no_pass_has_a_mask_and_its_values_are_those_of_one_that_has(
         )
     trainer = make_trainer(job, encoded(config), judges)
     score, spy, learned = GRPOTrainer._get_per_token_logps_and_entropies, Attention(), set()
+    computed, rows = [], []
+    for model in (trainer.model, trainer.ref_model):
+        model.base_model.register_forward_pre_hook(
+            lambda module, args, kwargs: computed.append(kwargs["input_ids"].numel()) if spy.watching else None,
+            with_kwargs=True,
+        )
 
     def compare(self: Any, model: Any, ids: Any, mask: Any, kept: int, **rest: Any) -> Any:
         with spy.watch():
             found = score(self, model, ids, mask, kept, **rest)
+        rows.append(int(mask.sum()))
         with torch.no_grad():
             logits = model(input_ids=ids, attention_mask=mask).logits[:, -kept - 1 : -1].log_softmax(-1)
         held = mask[:, -kept:].bool()
@@ -231,7 +245,65 @@ def test_no_pass_has_a_mask_and_its_values_are_those_of_one_that_has(
 
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", compare)
     trainer.train()
-    assert learned == {True, False} and spy.masks == {None}
+    assert learned == {True, False}
+    if most:
+        assert spy.masks > {None} or None not in spy.masks
+        assert sum(computed) < sum(rows), "fewer tokens than the rows hold"
+    else:
+        assert spy.masks == {None} and sum(computed) >= sum(rows)
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=8)
+"""Each row's prompt, one of three, and its completion's tokens."""
+
+
+@given(ROWS, st.integers(0, 6), st.integers(3, 60))
+def test_rows_share_a_prompt_while_completions_are_not_too_long_for_it(
+    rows: list[tuple[int, int]], most: int, widest: int
+) -> None:
+    sizes = [2 + 3 * prompt for prompt, _ in rows]
+    lengths = [size + completion for size, (_, completion) in zip(sizes, rows, strict=True)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_prompts, "MOST", most)
+        patch.setattr(shared_prompts, "WIDEST", widest)
+        groups = shared_prompts.share_prompts([prompt for prompt, _ in rows], lengths, sizes)
+    assert sorted(row for group in groups for row in group) == list(range(len(rows)))
+    for group in groups:
+        assert len({rows[row][0] for row in group}) == 1
+        size, own = sizes[group[0]], sum(rows[row][1] for row in group)
+        assert len(group) == 1 or (own <= most * size and size + own <= widest)
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers(0, 2**31 - 1))
+def test_a_pass_over_shared_prompts_has_the_values_and_gradients_of_one_row_by_row(
+    rows: list[tuple[int, int]], seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(LlamaConfig(num_key_value_heads=2, vocab_size=40, **_SIZES))
+    prompts = [torch.randint(40, (2 + 3 * prompt,)) for prompt in range(3)]
+    lengths = [len(prompts[prompt]) + completion for prompt, completion in rows]
+    ids, labels = torch.zeros(len(rows), max(lengths), dtype=torch.long), torch.full((len(rows), max(lengths)), -100)
+    for row, (prompt, completion) in enumerate(rows):
+        start = len(prompts[prompt])
+        ids[row, :start] = prompts[prompt]
+        labels[row, start : lengths[row]] = ids[row, start : lengths[row]] = torch.randint(40, (completion,))
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    found, heads = [], []
+    for _ in range(2):  # plain at first
+        add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+        model.zero_grad()
+        output = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+        output.loss.backward()
+        gradients = [value.grad.clone() for value in model.parameters() if value.grad is not None]
+        found.append([output.loss, output.log_probs, output.entropy, output.is_top1, output.label_mask, *gradients])
+        if not heads:
+            shared_prompts.SharedPrompts(model)
+            model.base_model.register_forward_hook(lambda *hook: heads.append(hook[2].last_hidden_state.shape[:2]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    scored = int((labels != -100).sum())
+    assert not scored or heads == [(1, scored)], "the head is given the tokens that are scored, and no others"
 
 
 @pytest.mark.process
@@ -249,6 +321,7 @@ class Attention:
 
     def __init__(self) -> None:
         self.masks: set[Any] = set()
+        self.watching = False
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -260,4 +333,6 @@ class Attention:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+            self.watching = True
             yield
+        self.watching = False
