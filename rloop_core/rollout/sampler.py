@@ -61,7 +61,7 @@ class TransformersSampler:
             prompts = [problems[index].prompt_ids for index, _ in pairs]
             torch.manual_seed(batch_seed(settings, number))
             with torch.no_grad():
-                samples = self._generate(prompts, settings)
+                samples = [(ids, sum(log_probs)) for ids, log_probs in self._generate(prompts, settings)]
             yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, settings)
 
     def close(self) -> None:
@@ -69,23 +69,23 @@ class TransformersSampler:
 
     def sample_ids(
         self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
-    ) -> list[tuple[list[int], float, float]]:
+    ) -> list[tuple[list[int], list[float], float]]:
         """Sample one completion per prompt from torch's global random state, at most `settings.batch` at a time.
 
-        Prompts and completions are token ids; a completion ends with its first eos or stop text. With each come the sum
-        of its log-probabilities, and the mean entropy of the distributions that its tokens were drawn from, in nats.
+        Prompts and completions are token ids; a completion ends with its first eos or stop text. With each come its
+        tokens' log-probabilities, and the mean entropy of the distributions that they were drawn from, in nats.
         """
         import torch
 
         starts = range(0, len(prompts), settings.batch)
         with torch.no_grad():
             parts = [self._generate(prompts[start : start + settings.batch], settings, True) for start in starts]
-        return [(ids, log_probs, entropies / len(ids)) for part in parts for ids, log_probs, entropies in part]
+        return [(ids, log_probs, sum(entropies) / len(ids)) for part in parts for ids, log_probs, entropies in part]
 
     def _generate(
         self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, entropies: bool = False
     ) -> list[tuple[Any, ...]]:
-        """Return each completion's token ids, the sum of their log-probabilities, and that of their entropies."""
+        """Return each completion's token ids, their log-probabilities, and with `entropies` those."""
         import torch
 
         inputs = self._tokenizer.pad(
@@ -122,7 +122,7 @@ class TransformersSampler:
                 keep = torch.tensor(unfinished, device=ids.device)
                 ids, mask, prompt_of_row = ids[keep], mask[keep], [prompt_of_row[row] for row in unfinished]
                 cache.reorder_cache(keep)
-        return [(row, *map(sum, zip(*of_row, strict=True))) for row, of_row in zip(completions, values, strict=True)]
+        return [(row, *map(list, zip(*of_row, strict=True))) for row, of_row in zip(completions, values, strict=True)]
 
     def _prefill(self, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
         """Return the cache of all prompt tokens but the last, reading each distinct prompt once; rows as in `ids`."""

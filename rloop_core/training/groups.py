@@ -81,8 +81,8 @@ class Rollout(NamedTuple):
     completion_ids: np.ndarray
     rewards: tuple[float, ...]
     """Of each reward function."""
-    log_probs: np.ndarray | None
-    """Of each token, as vLLM sampled it; NaN where it did not say."""
+    log_probs: np.ndarray
+    """Of each token, by the engine that sampled it; NaN where vLLM did not say."""
 
     @property
     def tokens(self) -> int:

@@ -16,7 +16,7 @@ from accelerate.utils import gather_object, is_peft_model, set_seed
 from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
-from trl.trainer.utils import split_tensor_dict
+from trl.trainer.utils import pad, split_tensor_dict
 
 from rloop_core.config import ExploreConfig
 from rloop_core.config.objectives import divisor
@@ -43,12 +43,12 @@ from rloop_core.training.settings import engine_arguments
 
 
 class _Sample(NamedTuple):
-    """A sampled completion; `log_probs`, of each token, are vLLM's, which does not tell the entropy."""
+    """A sampled completion; `log_probs` are its tokens', by the engine, of which vLLM does not tell the entropy."""
 
     ids: list[int]
     logprob_sum: float | None
     entropy_mean: float | None
-    log_probs: np.ndarray | None
+    log_probs: np.ndarray
 
 
 class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
@@ -82,6 +82,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         self._updates: list[Batch] = []
         self._to_score: list[Rollout] = []
         self._rewards = torch.empty(0)
+        self._sampled: torch.Tensor | None = None
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
         self.step_metrics: dict[str, float] = {}
         with engine_arguments("bfloat16" if trl["args"].bf16 else "float32"):
@@ -234,7 +235,10 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             with self.accelerator.autocast():  # which casts the weights once then, not for every token
                 samples = sampler.sample_ids(prompt_ids, self._sampling_settings)
             policy.train()
-        return [_Sample(*sample, None) for sample in samples]
+        return [
+            _Sample(ids, sum(log_probs), entropy, np.array(log_probs, np.float32))
+            for ids, log_probs, entropy in samples
+        ]
 
     def _score(self, groups: list[Group]) -> list[Batch]:
         """Return this rank's rows of each update, scored: in random updates, whose rows are dealt to ranks by length.
@@ -245,8 +249,8 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         explore, rank, ranks = self.explore, self.accelerator.process_index, self.accelerator.num_processes
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         held = len(rollouts)
-        pad = np.full(2, self._tokenizer.pad_token_id, np.int32)
-        silent = Rollout(pad, pad[:1], (0.0,) * len(self.reward_funcs), np.full(1, np.nan, np.float32))
+        filler = np.full(2, self._tokenizer.pad_token_id, np.int32)
+        silent = Rollout(filler, filler[:1], (0.0,) * len(self.reward_funcs), np.full(1, np.nan, np.float32))
         rollouts += [silent] * (explore.rollouts_per_step - held)
         order = gather_object([torch.randperm(len(rollouts)).tolist()])[0]
         own: list[int] = []
@@ -255,6 +259,9 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             own += [update[row] for row in deal([rollouts[row].tokens for row in update], ranks)[rank]]
         self._to_score = [rollouts[row] for row in own]
         self._rewards = torch.tensor([rollout.rewards for rollout in rollouts], device=self.accelerator.device)
+        if explore.updates_per_step > 1 and not self.use_vllm:
+            log_probs = [torch.from_numpy(rollout.log_probs) for rollout in self._to_score]
+            self._sampled = pad(log_probs).nan_to_num().to(self.accelerator.device)
         output = self._generate_and_score_completions([{"prompt": ""}] * len(own))
         index = torch.tensor(own, device=self.accelerator.device)
         # TRL's are in the order of the rewards, group after group.
@@ -322,7 +329,14 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         compute_entropy: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Run TRL's pass on rows without padding; without gradients in micro-batches of similar lengths."""
+        """Run TRL's pass on rows without padding; without gradients in micro-batches of similar lengths.
+
+        TRL's first pass of an RL step with several updates is for the log-probabilities under the policy that sampled.
+        The transformers engine has told those: it is this policy, in the same precision.
+        """
+        if self._sampled is not None:
+            sampled, self._sampled = self._sampled, None
+            return sampled, None, None
         score = super()._get_per_token_logps_and_entropies
         parts: list[Any] = [range(len(input_ids))]
         if not torch.is_grad_enabled():

@@ -212,7 +212,7 @@ def test_passes_read_a_prompt_once_or_without_a_mask_and_find_what_plain_ones_do
     judges: Judges,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of scoring, the pass of theta_i for the KL, and updates."""
+    """Of updates, and the pass of theta_i for the KL."""
     monkeypatch.setattr(shared_prompts, "MOST", most)
     config = small_config(explore={"steps": 1, "kl": 0.1})
     job = make_job(config)
@@ -223,7 +223,7 @@ def test_passes_read_a_prompt_once_or_without_a_mask_and_find_what_plain_ones_do
             job, policy=_grouped_policy(job.work / "theta", architecture(num_key_value_heads=2, **_SIZES, **tokens))
         )
     trainer = make_trainer(job, encoded(config), judges)
-    score, spy, learned = GRPOTrainer._get_per_token_logps_and_entropies, Attention(), set()
+    score, spy, passes = GRPOTrainer._get_per_token_logps_and_entropies, Attention(), set()
     computed, rows = [], []
     for model in (trainer.model, trainer.ref_model):
         model.base_model.register_forward_pre_hook(
@@ -240,12 +240,12 @@ def test_passes_read_a_prompt_once_or_without_a_mask_and_find_what_plain_ones_do
         held = mask[:, -kept:].bool()
         expected = logits.gather(2, ids[:, -kept:, None])[:, :, 0]
         torch.testing.assert_close(found[0][held], expected[held], rtol=1e-4, atol=1e-5)
-        learned.add(torch.is_grad_enabled())
+        passes.add((model is self.ref_model, torch.is_grad_enabled()))
         return found
 
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", compare)
     trainer.train()
-    assert learned == {True, False}
+    assert passes == {(True, False), (False, True)}, "what the policy sampled is not scored again"
     if most:
         assert spy.masks > {None} or None not in spy.masks
         assert sum(computed) < sum(rows), "fewer tokens than the rows hold"
