@@ -30,7 +30,7 @@ def bench() -> list[Result]:
         subprocess.run(command, capture_output=True, check=True)
         again = time.monotonic() - started
     alone = (before + after) / 2
-    stages = len(stages_of(_config(""))) + 1  # preflight runs as one more process
+    stages = len(stages_of(_config("."))) + 1  # preflight runs as one more process
     added = (run - alone) / stages
     detail = f"{run:.1f} s against {alone:.1f} s for {stages} stages; load {os.getloadavg()[0]:.1f}"
     return [

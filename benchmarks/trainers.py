@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,15 +29,15 @@ FROZEN = {
 GPU_ROLLOUTS = 16
 """Rollouts of a micro-batch of TRL's own trainer on a GPU."""
 Series = dict[str, list[float]]
-"""A figure of each RL step, by kind of trainer: bare (TRL's own), silent (rloop's without its record), recorded."""
+"""A figure of each RL step, by kind of trainer: bare (TRL's own), rloop."""
 
 
 @dataclass
 class Figures:
-    """What a trainer counted: tokens of passes with gradients, those that their rows hold, seconds of judging."""
+    """What a trainer counted: tokens of passes with gradients, those that their rows hold, seconds by task."""
 
     computed: int = 0
-    verifying: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
     lengths: list[int] = field(default_factory=list)
     _learns: bool = False
 
@@ -155,7 +154,7 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
     problems = encode_problems(load_problems(config.problems), config, load_tokenizer(policy))
     with Judges(config) as judges:
         job = TrainingJob(config, config.seed, policy, work, device)
-        make = bare_trainer if kind == "bare" else partial(make_trainer, record=kind == "recorded")
+        make = bare_trainer if kind == "bare" else make_trainer
         trainer = make(job, problems, judges)
         figures = Figures()
         trainer.remove_callback(PrinterCallback)
@@ -164,7 +163,7 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         connection.send(("ready", None))
         trainer.train()
         if kind != "bare":
-            figures.verifying = trainer.take_seconds()["verify"]
+            figures.seconds = trainer.take_seconds()
         connection.send(("figures", figures))
 
 

@@ -51,13 +51,13 @@ def explore(check: Check) -> None:
     config = explore_config(check, policy, problems, WARM_UP + (3 if check.small else STEPS))
 
     def judge(seconds: Series, note: str = "") -> None:
-        if len(seconds["recorded"]) > WARM_UP:
-            ratio, figures = compare_steps(seconds, "recorded", "bare", WARM_UP)
+        if len(seconds["rloop"]) > WARM_UP:
+            ratio, figures = compare_steps(seconds, "rloop", "bare", WARM_UP)
             what, why = "RL step with recording / bare TRL's", f"{config.explore.engine}{note}"
             check.row(what, f"{ratio:.3f} x; {figures}", "at most 1.03 x", check.full(ratio <= 1.03), why)
 
-    seconds, figures = time_in_turns(("bare", "recorded"), config, policy, check.folder, check.device, judge)
-    bare, ours = figures["bare"], figures["recorded"]
+    seconds, figures = time_in_turns(("bare", "rloop"), config, policy, check.folder, check.device, judge)
+    bare, ours = figures["bare"], figures["rloop"]
     judge(seconds, f"; {ours.padding:.2f} and {bare.padding:.2f} tokens computed for a real one")
 
 

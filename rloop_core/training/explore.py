@@ -65,9 +65,9 @@ def explore(
 
 
 def make_trainer(
-    job: TrainingJob, problems: Sequence[EncodedProblem], judges: Judges, *, cursor: int = 0, record: bool = True
+    job: TrainingJob, problems: Sequence[EncodedProblem], judges: Judges, *, cursor: int = 0
 ) -> DapoTrainer:
-    """Make the trainer of a phase, from position `cursor` in the problem stream; benchmarks do not `record`."""
+    """Make the trainer of a phase, from position `cursor` in the problem stream."""
     from datasets import Dataset
     from trl.rewards import get_soft_overlong_punishment
 
@@ -101,7 +101,7 @@ def make_trainer(
         problems=problems,
         stream=ProblemStream([*sizes.values()], job.seed, cursor, [weights.get(label, 1.0) for label in sizes]),
         answer_reward=answer,
-        recorder=recorder if record else None,
+        recorder=recorder,
         generation_batch=job.config.placement.generation_batch,
         micro_batch_tokens=job.config.placement.pass_tokens,
         model=model,

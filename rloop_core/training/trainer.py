@@ -66,7 +66,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         problems: Sequence[EncodedProblem],
         stream: ProblemStream,
         answer_reward: AnswerReward,
-        recorder: RolloutRecorder | None,
+        recorder: RolloutRecorder,
         generation_batch: int,
         micro_batch_tokens: int,
         **trl: Any,
@@ -153,8 +153,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         for row in rows:
             row["kept"] = row["group_id"] in in_update
         before_record = time.perf_counter()
-        if self.recorder:
-            self.recorder.write(step, rows)
+        self.recorder.write(step, rows)
         recorded = time.perf_counter() - before_record
         updates = self._score(groups)
         verify = self._answer_reward.take_seconds()

@@ -125,7 +125,7 @@ def test_exploration_trains_adapters_alone_and_without_dropout(
 ) -> None:
     pytest.importorskip("peft")
     config = small_config(lora={**LORA, "dropout": 0.5})
-    trainer = make_trainer(make_job(config), encoded(config), judges, record=False)
+    trainer = make_trainer(make_job(config), encoded(config), judges)
     trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
     assert len(trained) == 7 * 2 * trainer.model.config.num_hidden_layers
     assert all("lora_" in name and "_proj" in name for name in trained)
