@@ -39,7 +39,6 @@ class Figures:
     computed: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     lengths: list[int] = field(default_factory=list)
-    _learns: bool = False
 
     @property
     def padding(self) -> float:
@@ -60,12 +59,13 @@ class Figures:
     def _count_rows(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         import torch
 
-        self._learns = torch.is_grad_enabled()
-        if self._learns:
+        if torch.is_grad_enabled():
             self.lengths += kwargs["attention_mask"].sum(dim=1).tolist()
 
     def _count_computed(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.computed += kwargs["input_ids"].numel() if self._learns else 0
+        import torch
+
+        self.computed += kwargs["input_ids"].numel() if torch.is_grad_enabled() else 0
 
 
 def time_in_turns(

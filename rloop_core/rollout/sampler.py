@@ -69,7 +69,7 @@ class TransformersSampler:
 
     def sample_ids(
         self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
-    ) -> list[tuple[list[int], list[float], float]]:
+    ) -> list[tuple[list[int], tuple[float, ...], float]]:
         """Sample one completion per prompt from torch's global random state, at most `settings.batch` at a time.
 
         Prompts and completions are token ids; a completion ends with its first eos or stop text. With each come its
@@ -122,7 +122,7 @@ class TransformersSampler:
                 keep = torch.tensor(unfinished, device=ids.device)
                 ids, mask, prompt_of_row = ids[keep], mask[keep], [prompt_of_row[row] for row in unfinished]
                 cache.reorder_cache(keep)
-        return [(row, *map(list, zip(*of_row, strict=True))) for row, of_row in zip(completions, values, strict=True)]
+        return [(row, *zip(*of_row, strict=True)) for row, of_row in zip(completions, values, strict=True)]
 
     def _prefill(self, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
         """Return the cache of all prompt tokens but the last, reading each distinct prompt once; rows as in `ids`."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
@@ -119,18 +120,20 @@ class TokenMicroBatches:
         models = filter(None, (self.model, getattr(self, "ref_model", None)))  # type: ignore[attr-defined]
         self._shared = [SharedPrompts(model) for model in models]
 
-    def split_rows(self, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int]) -> list[list[int]]:
+    def split_rows(
+        self, prompt_ids: torch.Tensor, prompt_mask: torch.Tensor, lengths: Sequence[int]
+    ) -> list[list[int]]:
         """Return the rows' indices in micro-batches; in one process those that share a prompt are together.
 
-        `prompts` are token ids, `lengths` the tokens of prompt and completion.
+        `lengths` are the tokens of prompt and completion.
         """
         budget, accelerator = self.micro_batch_tokens, self.accelerator  # type: ignore[attr-defined]
         if accelerator.num_processes > 1 or not self._shared[0].active:
             return split_alike(lengths, budget, accelerator)
+        rows = zip(prompt_ids.tolist(), prompt_mask.tolist(), strict=True)
+        prompts = [tuple(compress(ids, held)) for ids, held in rows]
         order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-        sizes = [len(prompts[row]) for row in order]
-        groups = share_prompts([prompts[row] for row in order], [lengths[row] for row in order], sizes)
-        widths = [sizes[rows[0]] + sum(lengths[order[row]] - sizes[row] for row in rows) for rows in groups]
+        groups, widths = share_prompts([prompts[row] for row in order], [lengths[row] for row in order])
         return [[order[row] for group in part for row in groups[group]] for part in split_by_tokens(widths, budget)]
 
     def compute_loss(
@@ -192,8 +195,3 @@ def select_rows(batch: Batch, rows: Sequence[int]) -> Batch:
     """Return some rows of a batch; values that belong to no row stay."""
     index = torch.tensor(rows)
     return {name: value[index.to(value.device)] if value.ndim else value for name, value in batch.items()}
-
-
-def held_tokens(ids: torch.Tensor, mask: torch.Tensor) -> list[tuple[int, ...]]:
-    """Return each row's token ids without its padding."""
-    return [tuple(row[held].tolist()) for row, held in zip(ids, mask.bool(), strict=True)]

@@ -6,7 +6,7 @@ an RL step are copies of prompts: updates of `deployments/configs/smollm2-135m.y
 their rows hold, padding included.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
@@ -19,22 +19,23 @@ WIDEST = 2048
 """And while it has at most so many tokens: the mask has width x width values."""
 
 
-def share_prompts(
-    prompts: Sequence[Hashable], lengths: Sequence[int], prompt_lengths: Sequence[int]
-) -> list[list[int]]:
-    """Return the rows, of prompt and completion, in groups that share a prompt; `lengths` are in tokens, of both."""
+def share_prompts(prompts: Sequence[tuple[int, ...]], lengths: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Return the rows in groups that share a prompt, and each group's tokens: of the prompt and all its completions.
+
+    `prompts` are token ids, `lengths` a row's tokens, of prompt and completion.
+    """
     groups: list[list[int]] = []
-    last: dict[Hashable, int] = {}
-    tokens: list[int] = []
-    for row, (prompt, length, of_prompt) in enumerate(zip(prompts, lengths, prompt_lengths, strict=True)):
-        group, own = last.get(prompt), length - of_prompt
-        if group is None or tokens[group] + own > min(MOST * of_prompt, WIDEST - of_prompt):
+    widths: list[int] = []
+    last: dict[tuple[int, ...], int] = {}
+    for row, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+        group, own = last.get(prompt), length - len(prompt)
+        if group is None or widths[group] + own > min((MOST + 1) * len(prompt), WIDEST):
             group = last[prompt] = len(groups)
             groups.append([])
-            tokens.append(0)
+            widths.append(len(prompt))
         groups[group].append(row)
-        tokens[group] += own
-    return groups
+        widths[group] += own
+    return groups, widths
 
 
 def can_share(model: Any) -> bool:
@@ -92,7 +93,7 @@ class SharedPrompts:
             return
         scored, self._scored = self._scored, None
         for name, value in output.items():
-            if name != "loss" and isinstance(value, torch.Tensor) and value.ndim == 2:
+            if isinstance(value, torch.Tensor) and value.ndim == 2:
                 output[name] = value.new_zeros(scored.shape).masked_scatter(scored, value)
 
 
@@ -107,8 +108,8 @@ def _shared_rows(
     # A row's prompt ends before its first scored token; a row without one is all prompt.
     firsts = torch.where(scored.any(dim=1), scored.int().argmax(dim=1) + 1, mask.sum(dim=1)).tolist()
     prompts = [tuple(row[:first]) for row, first in zip(ids.tolist(), firsts, strict=True)]
-    groups = share_prompts(prompts, lengths, firsts)
-    width = max(firsts[rows[0]] + sum(lengths[row] - firsts[row] for row in rows) for rows in groups)
+    groups, widths = share_prompts(prompts, lengths)
+    width = max(widths)
     if len(groups) * width >= ids.numel():
         return {}, places
     # Each column's row and column in `ids`, and the completion that it belongs to: 0 is the prompt, -1 padding.

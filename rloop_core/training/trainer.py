@@ -37,7 +37,7 @@ from rloop_core.training.groups import (
     problems_needed,
 )
 from rloop_core.training.losses import maxrl_advantages, own_loss
-from rloop_core.training.micro_batches import Batch, TokenMicroBatches, deal, held_tokens, select_rows, unpad
+from rloop_core.training.micro_batches import Batch, TokenMicroBatches, deal, select_rows, unpad
 from rloop_core.training.rollouts import AnswerReward, RolloutRecorder, rollout_metrics
 from rloop_core.training.settings import engine_arguments
 
@@ -306,8 +306,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
     def micro_batches(self, inputs: Batch) -> Iterator[tuple[Batch, float]]:
         """Yield the rollouts of one update by length, without columns that hold padding alone."""
         lengths = (inputs["prompt_mask"].sum(dim=1) + inputs["completion_mask"].sum(dim=1)).tolist()
-        prompts = held_tokens(inputs["prompt_ids"], inputs["prompt_mask"])
-        parts = self.split_rows(prompts, lengths)
+        parts = self.split_rows(inputs["prompt_ids"], inputs["prompt_mask"], lengths)
         batches = [_without_empty_columns(select_rows(inputs, rows)) for rows in parts]
         tokens = torch.stack([batch["completion_mask"].sum().float() for batch in batches])
         self._completion_tokens = self.accelerator.reduce(tokens, reduction="sum").clamp(min=1.0).tolist()
@@ -339,8 +338,8 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         score = super()._get_per_token_logps_and_entropies
         parts: list[Any] = [range(len(input_ids))]
         if not torch.is_grad_enabled():
-            prompts = held_tokens(input_ids[:, :-logits_to_keep], attention_mask[:, :-logits_to_keep])
-            parts = self.split_rows(prompts, attention_mask.sum(dim=1).tolist())
+            prompt_ids, prompt_mask = (each[:, :-logits_to_keep] for each in (input_ids, attention_mask))
+            parts = self.split_rows(prompt_ids, prompt_mask, attention_mask.sum(dim=1).tolist())
         log_probs, entropies, auxiliary = [], [], None
         for rows in parts:
             index = torch.tensor(rows, device=input_ids.device)
