@@ -152,7 +152,7 @@ def test_a_run_that_is_killed_or_interrupted_leaves_nothing_anywhere_and_goes_on
     assert run.stdin
     run.stdin.write(config.model_dump_json().encode())
     run.stdin.close()
-    wait_until(lambda: _rl_steps(config) >= 2 or run.poll() is not None, "two RL steps", 240, 0.05)
+    wait_until(lambda: _rl_steps(config) >= 2 or run.poll() is not None, "two RL steps", every=0.05)
     assert run.poll() is None
     below = [*psutil.Process(run.pid).children(recursive=True), *_computing(second)]
     assert ranks_below(second.pid)

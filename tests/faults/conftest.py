@@ -17,7 +17,7 @@ def undisturbed(finished_smoke: Path) -> dict[str, str]:
     return manifest_digests(finished_smoke / "store", "smoke")
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 180, every: float = 0.01) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 500, every: float = 0.01) -> None:
     """Poll until a condition holds."""
     deadline = time.monotonic() + timeout
     while not condition():
