@@ -140,7 +140,7 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         for (iteration, stage), made in run.manifests.items()
         if stage == "rft" and made.counts.get("updates", FEW_UPDATES) < FEW_UPDATES
     ]
-    if short:
+    if short and run.config.rft.learning_rate:  # at rate 0 theta_{i+1} is an average, on purpose
         fix = "draw more (filter.weighting: difficulty, filter.size) or lower rft.batch_trajectories"
         run.note(f"Fine-tuning was too short to move the policy: {'; '.join(short)}. Fix: {fix}.")
     return run

@@ -62,12 +62,17 @@ def test_fine_tuning_without_effect_or_with_damage_is_said(fake_run, tmp_path, s
     assert [note.removesuffix("docs/how-to/expert-sets.md).") for note in found] == ([said] if said else [])
 
 
-def test_an_expert_set_too_small_to_move_the_policy_is_said(fake_run, tmp_path):
+@pytest.mark.parametrize("learning_rate", [1e-4, 0.0])
+def test_an_expert_set_too_small_to_move_the_policy_is_said_unless_nothing_is_learnt_on_purpose(
+    tmp_path, learning_rate
+):
+    run = FakeRun(tmp_path, fake_config(rft={"learning_rate": learning_rate}))
     for iteration, updates in enumerate((20, 19)):
         counts = {"trajectories": 8 * updates, "updates": updates}
-        fake_run.publish(iteration, "rft", lambda out, counts=counts: {**fake_run.rft(out), "counts": counts})
-    (note,) = [note for note in read_run(fake_run.store, "tiny", tmp_path).notes if "too short" in note]
-    assert "iteration 1 made 19 updates on 152 trajectories" in note and "iteration 0" not in note
+        run.publish(iteration, "rft", lambda out, counts=counts: {**run.rft(out), "counts": counts})
+    said = "".join(note for note in read_run(run.store, "tiny", tmp_path).notes if "too short" in note)
+    assert ("iteration 1 made 19 updates on 152 trajectories" in said) == bool(learning_rate)
+    assert "iteration 0" not in said
 
 
 @pytest.mark.process
