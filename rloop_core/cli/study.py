@@ -63,7 +63,7 @@ def study(
     \b
     Examples:
       rloop study --config deployments/studies/sums.yaml
-      rloop study --config deployments/studies/sums.yaml --seeds 1 --arms rloop,vanilla-rl
+      rloop study --config deployments/studies/sums.yaml --seeds 101 --arms rloop,vanilla-rl
       rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.results.findings import study_report

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rloop_core.cli.entry import group
 from rloop_core.config.loading import read_mapping
 from rloop_core.errors import ConfigError
 from rloop_core.results.study_config import load_study, make_study, part_of, study_runs
-from tests.conftest import ROOT, SMOKE
+from tests.conftest import ROOT, SMOKE, invoke
 
 SHIPPED = ROOT / "deployments/studies/sums.yaml"
 
@@ -59,8 +60,8 @@ def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing(
     assert changed == {
         "vanilla-rl": {"explore.steps", "explore.snapshot_every"},
         "equal-tokens": {"explore.steps"},
-        "averaged-rl": {"rft.start", "rft.learning_rate", "rft.interpolation"},
-        "ema-rl": {"rft.start", "rft.learning_rate", "explore.start"},
+        "averaged-rl": {"filter.size", "rft.start", "rft.learning_rate", "rft.interpolation"},
+        "ema-rl": {"filter.size", "rft.start", "rft.learning_rate", "explore.start"},
         "maxrl": {"explore.steps", "explore.advantage", "explore.learning_rate"},
         "rloop-maxrl": {"explore.advantage"},
         "half-rate": {"explore.steps", "explore.learning_rate"},
@@ -68,7 +69,9 @@ def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing(
         "no-active-learning": {"filter.gamma"},
     }
     steps = {arm: config.iterations * config.explore.steps for arm, config in runs.items()}
-    assert {arm for arm, count in steps.items() if count != 72} == {"equal-tokens"}
+    assert {arm: count for arm, count in steps.items() if count != 72} == dict.fromkeys(
+        ("equal-tokens", "averaged-rl", "ema-rl", "maxrl", "half-rate"), 108
+    )
 
 
 def test_no_training_seed_can_draw_the_problems_that_are_evaluated() -> None:
@@ -108,6 +111,15 @@ def test_the_run_config_may_be_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "runs/smoke.yaml").unlink()
     with pytest.raises(ConfigError, match=r"runs/smoke.yaml: cannot be read"):
         load_study(tmp_path / "study.yaml")
+
+
+def test_the_examples_of_help_name_what_the_study_has() -> None:
+    examples = [line.split() for line in invoke("study", "--help").output.splitlines() if "    rloop study" in line]
+    assert len(examples) > 1
+    for example in examples:
+        given = group.commands["study"].make_context("study", example[2:]).params
+        study = load_study(ROOT / given["config_file"])
+        part_of(study, given["seeds"] or (), given["arms"].split(",") if given["arms"] else ())  # refuses what it lacks
 
 
 def test_a_part_of_a_study(tmp_path: Path) -> None:
