@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,8 +163,10 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
 
     Raises ProblemsError if there is no such task, or it refuses a parameter.
     """
-    import reasoning_gym
-    from reasoning_gym.factory import DATASETS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # of a package of its own, where Python compiles it at first use
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
 
     if task not in DATASETS:
         fix = closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)])
