@@ -163,17 +163,15 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
 
     Raises ProblemsError if there is no such task, or it refuses a parameter.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # of a package of its own, where Python compiles it at first use
-        import reasoning_gym
-        from reasoning_gym.factory import DATASETS
+    generator = reasoning_gym()
+    from reasoning_gym.factory import DATASETS
 
     if task not in DATASETS:
         fix = closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)])
         raise ProblemsError(f"reasoning_gym has no task {task!r}", field="source", fix=fix)
     size = size or GENERATED
     try:
-        entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
+        entries = generator.create_dataset(task, seed=seed, size=size, **params)
     except (TypeError, ValueError, AssertionError) as error:
         what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
@@ -182,6 +180,15 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
         for each in entries
     )
     return Rows(((f"entry {number}", row) for number, row in enumerate(rows, start=1)), size)
+
+
+def reasoning_gym() -> Any:
+    """Import the package without Python's warnings of what it loads, which come where that is first compiled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        import reasoning_gym
+
+    return reasoning_gym
 
 
 def plain_metadata(value: Any) -> Any:

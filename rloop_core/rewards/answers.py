@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rloop_core.problems.sources import entry_metadata
+from rloop_core.problems import sources
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.workers.worker import untimed
 
@@ -36,7 +36,7 @@ def reasoning_gym(
     store none, `params` are of the task's config, and `metadata` is as `problems.sources.plain_metadata` returns it.
     """
     answer = extract(completion).answer
-    entry = {"question": problem, "answer": gold or None, "metadata": entry_metadata(metadata)}
+    entry = {"question": problem, "answer": gold or None, "metadata": sources.entry_metadata(metadata)}
     scorer = _scorer(task, json.dumps(params, sort_keys=True))
     return None if answer is None else bool(scorer.score_answer(answer, entry) >= 1)
 
@@ -44,9 +44,7 @@ def reasoning_gym(
 @lru_cache(maxsize=16)
 def _scorer(task: str, params: str) -> Any:
     with untimed():
-        import reasoning_gym as generator
-
-        return generator.create_dataset(task, size=1, seed=0, **json.loads(params))
+        return sources.reasoning_gym().create_dataset(task, size=1, seed=0, **json.loads(params))
 
 
 def _plain(text: str) -> str:
